@@ -1,0 +1,3 @@
+"""juicepy: a POSIX distributed file system in Python that shares volumes with JuiceFS 1.4."""
+
+__version__ = "1.4.2"
