@@ -29,6 +29,7 @@ WITH_SECRETS = (
 WITH_CLASS = (
     b'{\n"Name": "volc",\n"UUID": "1ea7359f-8f17-4c6b-b45e-3018e5aa0800",\n"Storage": "file",\n'
     b'"StorageClass": "IA",\n"Tiers": {\n"0": {\n"ID": 0,\n"StorageClass": "IA",\n"Tag": ""\n}\n},'
+    b'\n"Bucket": "/data/b3/",\n"BlockSize": 256,\n"Compression": "none",\n'
     b'"EncryptAlgo": "aes256gcm-rsa",\n"TrashDays": 1,\n"MetaVersion": 1,\n'
     b'"MinClientVersion": "1.1.0-A",\n"DirStats": true,\n"EnableACL": false\n}'
 )
