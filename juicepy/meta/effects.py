@@ -18,14 +18,16 @@ class Effects:
 
     `stats`: directory -> change of its direct children. `below`: directory -> (space, inodes) that
     every quota from there up to the root feels. `owners`: (uid, gid) -> (space, inodes).
-    `deleted`: files whose data may go. `moved`: a directory that changed its parent.
+    `deleted`: files whose data may go. `sustained`: files without a name that are open here.
+    `moved`: a directory that changed its parent (inode, from, to).
     """
 
     stats: dict[Inode, DirStats] = field(default_factory=dict)
     below: dict[Inode, tuple[int, int]] = field(default_factory=dict)
     owners: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     deleted: list[tuple[Inode, int]] = field(default_factory=list)
-    moved: list[tuple[Inode, Inode, Inode]] = field(default_factory=list)  # ino, from, to
+    sustained: list[Inode] = field(default_factory=list)
+    moved: list[tuple[Inode, Inode, Inode]] = field(default_factory=list)
 
     def child(self, parent: Inode, attr: Attr, sign: int) -> None:
         """`attr` came under (+1) or left (-1) `parent`: statistics only."""
@@ -40,6 +42,11 @@ class Effects:
         """Usage below `parent` changed."""
         old = self.below.get(parent, (0, 0))
         self.below[parent] = (old[0] + space, old[1] + inodes)
+
+    @property
+    def volume(self) -> tuple[int, int]:
+        """(space, inodes) of the volume: every inode counts for its owner, too."""
+        return sum(s for s, _ in self.owners.values()), sum(n for _, n in self.owners.values())
 
     def owner(self, attr: Attr, space: int, inodes: int) -> None:
         """Usage of the owner changed."""

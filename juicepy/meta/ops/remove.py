@@ -110,6 +110,7 @@ def take_file(
         tx.sustain(removal.sid, ino, on=True)
         tx.drop_xattrs(ino)
         tx.writes.parents_dropped.add(ino)
+        effects.sustained.append(ino)
     else:
         end_inode(tx, ino, attr, removal.now_s, effects)
 

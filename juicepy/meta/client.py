@@ -1,0 +1,752 @@
+"""MetaClient: the metadata of one volume for one client, one short method per operation.
+
+It puts together an engine, the operations, and the state beside them: ids, open files, session,
+trash, accounts, clean-up, compaction. Methods raise OSError with the errno the caller shall see.
+Inode 1 is the directory that this client has mounted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from errno import EINVAL, ELOOP, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, EPERM, EROFS
+from typing import TypeVar
+
+from juicepy.errors import NotFormatted, Refused, posix_error
+from juicepy.meta import acl, rules, trash, tree
+from juicepy.meta.accounts import Accounts
+from juicepy.meta.background import QUOTA_FLUSH_S, STATS_FLUSH_S, Background, Job
+from juicepy.meta.cleanup import Deleter, DeleteSlice
+from juicepy.meta.compaction import Compaction, Compactor
+from juicepy.meta.effects import Effects
+from juicepy.meta.engine import MetaEngine
+from juicepy.meta.ids import INODE_BATCH, SLICE_BATCH, Ids
+from juicepy.meta.open_files import OpenFiles
+from juicepy.meta.ops import attrs, common, create, data, locks, remove, rename
+from juicepy.meta.sessions import Sessions
+from juicepy.meta.tx import Committed, Tx
+from juicepy.types import (
+    CHUNK_BITS,
+    MAX_SYMLINK,
+    ROOT,
+    TRASH,
+    Attr,
+    Cred,
+    DirEntry,
+    Inode,
+    Kind,
+    LockKind,
+    PosixLock,
+    SessionId,
+    SetAttr,
+    Slice,
+    SliceId,
+    StatFs,
+    aligned,
+)
+from juicepy.volume import Format
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+SUPERUSER = Cred()
+_SLOW_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetaOptions:
+    """What this client chose about metadata."""
+
+    read_only: bool = False
+    no_bgjob: bool = False
+    heartbeat_s: float = 12.0
+    subdir: str = ""
+    atime_mode: str = "noatime"
+    skip_dir_mtime_ns: int = 100_000_000
+    mount_point: str = ""
+    max_deletes: int = 10
+
+
+def open_meta(engine: MetaEngine, options: MetaOptions | None = None) -> MetaClient:
+    """The client of the volume in `engine`. NotFormatted; Refused for a volume too new for us."""
+    raw = engine.load_format()
+    if raw is None:
+        raise NotFormatted(engine.scheme)
+    setting = Format.from_json(raw).decrypted()
+    setting.check_client_version()
+    options = options or MetaOptions()
+    if setting.change_log and not options.read_only:
+        raise Refused("the volume keeps a change log, which this client does not write", EROFS)
+    return MetaClient(engine, setting, options)
+
+
+class MetaClient:
+    """See the module. Thread-safe; starts nothing until `start_session`."""
+
+    def __init__(self, engine: MetaEngine, setting: Format, options: MetaOptions) -> None:
+        self.engine, self.format, self.options = engine, setting, options
+        self.root = ROOT
+        self.observe: Callable[[str, float], None] | None = None  # (operation, seconds)
+        self._on_reload: list[Callable[[Format], None]] = []
+        self._on_gone: Callable[[str], None] = lambda why: logger.error("%s", why)
+        self._inodes = Ids("inodes", INODE_BATCH, engine.allocate_inodes)
+        self._slices = Ids("slices", SLICE_BATCH, engine.allocate_slices)
+        self._open = OpenFiles()
+        self._trash = trash.Trash(engine)
+        self._accounts = Accounts(engine, self._tree_usage)
+        self._deleter = Deleter(engine, options.max_deletes)
+        self._compaction = Compaction(engine, self._deleter, self.new_slice)
+        self._compaction.keeps_old = lambda: self.format.trash_days > 0
+        self._sessions = Sessions(engine, options.heartbeat_s, self._release_sustained)
+        self._background = Background(engine)
+        if options.subdir:
+            self.root = self._subdir(options.subdir)
+
+    # ------------------------------------------------------------ life
+    @property
+    def sid(self) -> SessionId:
+        return self._sessions.sid
+
+    def on_delete_slice(self, delete: DeleteSlice) -> None:
+        """How the blocks of a slice (id, size) are deleted; without it nothing is."""
+        self._deleter.delete_slice = delete
+
+    def on_compact(self, compactor: Compactor) -> None:
+        self._compaction.compactor = compactor
+
+    def on_reload(self, tell: Callable[[Format], None]) -> None:
+        """Call `tell` with the setting whenever it changed."""
+        self._on_reload.append(tell)
+
+    def on_gone(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with the reason if the volume was destroyed or replaced."""
+        self._on_gone = tell
+
+    def start_session(self) -> None:
+        """Register this client and start its background work (read-only: only reloads)."""
+        self._accounts.reload(self.format)
+        if not self.options.read_only:
+            self._sessions.start(self.options.mount_point)
+            self._background.every("flush-stats", STATS_FLUSH_S, self._accounts.flush_stats)
+            self._background.every("flush-quotas", QUOTA_FLUSH_S, self._accounts.flush_quotas)
+            if not self.options.no_bgjob:
+                self._start_jobs()
+        beat_s = self.options.heartbeat_s or 12.0
+        self._background.every("heartbeat", beat_s, self._heartbeat)
+
+    def _start_jobs(self) -> None:
+        for job in (
+            Job("lastCleanupFiles", self._deleter.old_files),
+            Job("nextCleanupSlices", self._deleter.unreferenced),
+            Job("lastCleanupTrash", self.clean_trash),
+        ):
+            self._background.hourly(job)
+
+    def close_session(self) -> None:
+        """Stop the background work, store what is gathered, release what the session holds."""
+        self._background.close()
+        self._compaction.close()
+        if self.options.read_only or not self.sid:
+            self._deleter.close()
+            return
+        try:
+            self._accounts.flush_stats()
+            self._accounts.flush_quotas()
+            self._sessions.end(self.sid)
+        finally:
+            self._deleter.close()
+        self._accounts.flush_stats()
+
+    def _heartbeat(self) -> None:
+        if not self.options.read_only:
+            self._sessions.refresh()
+        self._reload()
+        if not self.options.read_only and not self.options.no_bgjob:
+            self._sessions.clean_stale()
+
+    def _reload(self) -> None:
+        raw = self.engine.load_format()
+        if raw is None:
+            self._on_gone("the volume has been destroyed")
+            return
+        setting = Format.from_json(raw).decrypted()
+        if setting.uuid != self.format.uuid:
+            self._on_gone(f"the volume has been replaced by {setting.name} ({setting.uuid})")
+            return
+        if setting != self.format:
+            self.format = setting
+            for tell in self._on_reload:
+                tell(setting)
+        self._accounts.reload(setting)
+
+    # ------------------------------------------------------------ how operations run
+    def _run(self, name: str, body: Callable[[Tx], T]) -> tuple[T, Committed]:
+        """Run a mutation: read-only check, timing, slow-call log."""
+        if self.options.read_only:
+            raise posix_error(EROFS)
+        begin = time.perf_counter()
+        try:
+            return self.engine.transact(body)
+        finally:
+            self._observed(name, time.perf_counter() - begin)
+
+    def _read(self, name: str, call: Callable[[], T]) -> T:
+        begin = time.perf_counter()
+        try:
+            return call()
+        finally:
+            self._observed(name, time.perf_counter() - begin)
+
+    def _observed(self, name: str, took_s: float) -> None:
+        if self.observe is not None:
+            self.observe(name, took_s)
+        if took_s > _SLOW_S:
+            logger.warning("slow metadata operation: %s took %.1f s", name, took_s)
+
+    def _follow(self, effects: Effects) -> None:
+        """Act on what a committed operation brings with it."""
+        self._accounts.apply(effects)
+        for ino, length in effects.deleted:
+            self._deleter.later(ino, length)
+        if effects.sustained:
+            for ino in self._open.unlinked(effects.sustained):
+                self._release_sustained(self.sid, ino)
+
+    def _release_sustained(self, sid: SessionId, ino: Inode) -> None:
+        now_s = int(time.time())
+        effects, _ = self.engine.transact(lambda tx: remove.release_sustained(tx, sid, ino, now_s))
+        self._follow(effects)
+
+    def _in(self, ino: Inode) -> Inode:
+        """The stored inode of one the kernel names: 1 is the mounted directory."""
+        return self.root if ino == ROOT else ino
+
+    def _shown(self, ino: Inode, attr: Attr) -> Attr:
+        """Names that lie in the trash are no links to who looks from outside."""
+        if attr.parent > TRASH:
+            return attr.with_(nlink=0 if attr.is_dir else max(0, attr.nlink - 1))
+        if attr.parent == 0 and attr.nlink > 0 and self.format.trash_days > 0:
+            parents = self.engine.read(lambda tx: tx.parents(ino))
+            trashed = sum(count for parent, count in parents.items() if parent > TRASH)
+            return attr.with_(nlink=max(0, attr.nlink - trashed)) if trashed else attr
+        return attr
+
+    # ------------------------------------------------------------ lookup
+    def lookup(self, cred: Cred, parent: Inode, name: bytes) -> tuple[Inode, Attr]:
+        """The inode of a name. ENOENT, ENOTDIR."""
+        parent = self._in(parent)
+        if name == b".":
+            return parent, self.getattr(parent)
+        if name == b"..":
+            above = ROOT if parent == self.root else self.getattr(parent).parent
+            return above, self.getattr(above)
+        if parent == ROOT and self.root == ROOT and name == b".trash":
+            return TRASH, self.getattr(TRASH)
+        found = self._read("Lookup", lambda: self.engine.lookup(parent, name))
+        if found is None or found[1] is None:
+            raise posix_error(ENOENT, name)
+        return found[0].ino, self._shown(found[0].ino, found[1])
+
+    def getattr(self, ino: Inode) -> Attr:
+        ino = self._in(ino)
+        attr = self._read("GetAttr", lambda: self.engine.attr(ino))
+        if attr is None:
+            raise posix_error(ENOENT, f"inode {ino}")
+        return self._shown(ino, attr)
+
+    def resolve(self, cred: Cred, path: bytes, *, follow: bool = True) -> tuple[Inode, Attr]:
+        """Walk an absolute path with `cred`'s permissions. ENOENT, ENOTDIR, EACCES, ELOOP."""
+        for _ in range(40):
+            ino, attr, rest = self._walk(cred, path, follow=follow)
+            if rest is None:
+                return ino, attr
+            path = rest
+        raise posix_error(ELOOP, path)
+
+    def _walk(self, cred: Cred, path: bytes, *, follow: bool) -> tuple[Inode, Attr, bytes | None]:
+        """To the end of `path`, or to the first symlink: then the path to go on with."""
+        parts = [part for part in path.split(b"/") if part and part != b"."]
+        ino, attr = ROOT, self.getattr(ROOT)
+        for position, part in enumerate(parts):
+            if not attr.is_dir:
+                raise posix_error(ENOTDIR, part)
+            self._allow(attr, cred, rules.EXEC)
+            ino, attr = self.lookup(cred, ino, part)
+            is_last = position == len(parts) - 1
+            if attr.kind is Kind.SYMLINK and (follow or not is_last):
+                target = self.readlink(cred, ino)
+                above = b"" if target.startswith(b"/") else b"/".join(parts[:position])
+                return ino, attr, b"/".join((above, target, *parts[position + 1 :]))
+        return ino, attr, None
+
+    def _subdir(self, path: str) -> Inode:
+        ino = ROOT
+        for part in (part for part in os.fsencode(path).split(b"/") if part):
+            try:
+                ino, attr = self.lookup(SUPERUSER, ino, part)
+            except OSError as error:
+                if error.errno != ENOENT or self.options.read_only:
+                    raise
+                ino, attr = self.mkdir(SUPERUSER, ino, part, 0o777, 0)
+            if not attr.is_dir:
+                raise posix_error(ENOTDIR, path)
+        return ino
+
+    def _allow(self, attr: Attr, cred: Cred, want: int) -> None:
+        if attr.access_acl and not cred.is_root:
+            self.engine.read(lambda tx: common.allow(tx, attr, cred, want))
+        else:
+            rules.check_access(attr, cred, want)
+
+    def access(self, cred: Cred, ino: Inode, mask: int) -> None:
+        self._allow(self.getattr(ino), cred, mask & 7)
+
+    def readlink(self, cred: Cred, ino: Inode) -> bytes:
+        target = self._read("ReadLink", lambda: self.engine.read(lambda tx: tx.link_target(ino)))
+        if target is None:
+            raise posix_error(ENOENT if self.engine.attr(ino) is None else EINVAL)
+        return target
+
+    def list_dir(self, cred: Cred, ino: Inode, *, with_attrs: bool) -> Iterator[list[DirEntry]]:
+        """All entries in pages, without `.` and `..`."""
+        return self.engine.list_dir(self._in(ino), with_attrs=with_attrs)
+
+    # ------------------------------------------------------------ names
+    def _make(
+        self,
+        parent: Inode,
+        name: bytes,
+        kind: Kind,
+        mode: int,
+        umask: int,
+        cred: Cred,
+        rdev: int = 0,
+        target: bytes = b"",
+    ) -> tuple[Inode, Attr]:
+        parent = self._in(parent)
+        rules.check_name(name)
+        self._check_virtual(parent, name)
+        self._accounts.check(parent, 4096, 1, cred)
+        ino = Inode(self._inodes.take())
+        node = create.NewNode(parent, name, ino, kind, mode, umask, rdev, target)
+        now_ns, skip_ns = time.time_ns(), self.options.skip_dir_mtime_ns
+        (attr, effects), _ = self._run(
+            "Mknod", lambda tx: create.make(tx, node, cred, now_ns, skip_ns)
+        )
+        self._follow(effects)
+        return ino, attr
+
+    def _check_virtual(self, parent: Inode, name: bytes) -> None:
+        if parent == ROOT and name == b".trash":
+            raise posix_error(EPERM, name)
+
+    def mknod(
+        self,
+        cred: Cred,
+        parent: Inode,
+        name: bytes,
+        kind: Kind,
+        mode: int,
+        umask: int,
+        rdev: int = 0,
+        target: bytes = b"",
+    ) -> tuple[Inode, Attr]:
+        """A new inode of any kind but a directory; a symlink has a `target`. EEXIST, ..."""
+        if kind is Kind.SYMLINK and not 0 < len(target) < MAX_SYMLINK:
+            raise posix_error(ENAMETOOLONG if target else ENOENT, name)
+        return self._make(parent, name, kind, mode, umask, cred, rdev, target)
+
+    def mkdir(
+        self, cred: Cred, parent: Inode, name: bytes, mode: int, umask: int
+    ) -> tuple[Inode, Attr]:
+        return self._make(parent, name, Kind.DIR, mode, umask, cred)
+
+    def create(
+        self, cred: Cred, parent: Inode, name: bytes, mode: int, umask: int, flags: int
+    ) -> tuple[Inode, Attr]:
+        """Make and open a file; without O_EXCL an existing one is opened."""
+        try:
+            ino, attr = self._make(parent, name, Kind.FILE, mode, umask, cred)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            ino, attr = self.lookup(cred, parent, name)
+            if attr.kind is not Kind.FILE:
+                raise
+            return ino, self.open(cred, ino, flags)
+        self._open.opened(ino)
+        return ino, attr
+
+    def _removal(self, *, skip_trash: bool = False) -> remove.Removal:
+        now_ns = time.time_ns()
+        keep = self.format.trash_days > 0 and not skip_trash and not self.options.read_only
+        folder = self._trash.directory(now_ns) if keep else None
+        return remove.Removal(
+            folder, self.sid, self._open.is_open, now_ns, self.options.skip_dir_mtime_ns
+        )
+
+    def unlink(self, cred: Cred, parent: Inode, name: bytes, *, skip_trash: bool = False) -> Inode:
+        parent = self._in(parent)
+        self._check_virtual(parent, name)
+        removal = self._removal(skip_trash=skip_trash)
+        (ino, effects), _ = self._run(
+            "Unlink", lambda tx: remove.unlink(tx, parent, name, cred, removal)
+        )
+        self._follow(effects)
+        return ino
+
+    def rmdir(self, cred: Cred, parent: Inode, name: bytes, *, skip_trash: bool = False) -> Inode:
+        parent = self._in(parent)
+        self._check_virtual(parent, name)
+        if name == b".":
+            raise posix_error(EINVAL)
+        removal = self._removal(skip_trash=skip_trash)
+        (ino, effects), _ = self._run(
+            "Rmdir", lambda tx: remove.rmdir(tx, parent, name, cred, removal)
+        )
+        self._follow(effects)
+        return ino
+
+    def rename(
+        self,
+        cred: Cred,
+        parent: Inode,
+        name: bytes,
+        parent2: Inode,
+        name2: bytes,
+        flags: int = 0,
+    ) -> tuple[Inode, Inode | None]:
+        """Move a name; the inode moved and the one replaced."""
+        parent, parent2 = self._in(parent), self._in(parent2)
+        self._check_virtual(parent, name)
+        self._check_virtual(parent2, name2)
+        if name2 not in (b".", b".."):
+            rules.check_name(name2)
+        rules.check_rename_flags(flags)
+        move = rename.Move(parent, name, parent2, name2, flags)
+        removal = self._removal()
+        moved, _ = self._run("Rename", lambda tx: rename.rename(tx, move, cred, removal))
+        self._follow(moved.effects)
+        return moved.ino, moved.replaced
+
+    def link(self, cred: Cred, ino: Inode, parent: Inode, name: bytes) -> Attr:
+        parent = self._in(parent)
+        rules.check_name(name)
+        self._check_virtual(parent, name)
+        now_ns, skip_ns = time.time_ns(), self.options.skip_dir_mtime_ns
+        (attr, effects), _ = self._run(
+            "Link", lambda tx: create.link(tx, ino, parent, name, cred, now_ns, skip_ns)
+        )
+        self._follow(effects)
+        return self._shown(ino, attr)
+
+    # ------------------------------------------------------------ attributes
+    def setattr(self, cred: Cred, ino: Inode, change: SetAttr) -> Attr:
+        ino = self._in(ino)
+        now_ns, is_open = time.time_ns(), self._open.is_open(ino)
+        (attr, effects), _ = self._run(
+            "SetAttr",
+            lambda tx: attrs.setattr(tx, ino, change, cred, now_ns, is_open=is_open),
+        )
+        self._follow(effects)
+        return self._shown(ino, attr)
+
+    def accessed(self, ino: Inode) -> None:
+        """A file was read or a directory listed: set atime if the mount wants it."""
+        mode = self.options.atime_mode
+        if mode == "noatime" or self.options.read_only:
+            return
+        ino, now_ns = self._in(ino), time.time_ns()
+        attr = self.engine.attr(ino)
+        if attr is not None and rules.wants_atime(attr, mode, now_ns):
+            self._run("SetAttr", lambda tx: attrs.touch_atime(tx, ino, mode, now_ns))
+
+    def getxattr(self, cred: Cred, ino: Inode, name: bytes) -> bytes:
+        """ENODATA if there is no such attribute."""
+        ino = self._in(ino)
+        if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
+            is_default = name == acl.DEFAULT
+            rule = self.engine.read(lambda tx: attrs.get_acl(tx, ino, default=is_default))
+            if rule is None:
+                raise posix_error(ENODATA, name)
+            return acl.to_xattr(rule)
+        value = self._read("GetXattr", lambda: self.engine.read(lambda tx: tx.xattr(ino, name)))
+        if value is None:
+            raise posix_error(ENODATA, name)
+        return value
+
+    def listxattr(self, cred: Cred, ino: Inode) -> list[bytes]:
+        ino = self._in(ino)
+        names = list(
+            self._read("ListXattr", lambda: self.engine.read(lambda tx: tx.xattr_names(ino)))
+        )
+        if self.format.enable_acl:
+            attr = self.engine.attr(ino)
+            if attr is not None:
+                names += [acl.ACCESS] if attr.access_acl else []
+                names += [acl.DEFAULT] if attr.default_acl else []
+        return names
+
+    def setxattr(self, cred: Cred, ino: Inode, name: bytes, value: bytes, flags: int) -> None:
+        ino, now_ns = self._in(ino), time.time_ns()
+        attrs.check_xattr(name, value)
+        if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
+            rule, is_default = acl.from_xattr(value), name == acl.DEFAULT
+            self._run(
+                "SetFacl",
+                lambda tx: attrs.set_acl(tx, ino, rule, cred, now_ns, default=is_default),
+            )
+            return
+        self._run("SetXattr", lambda tx: attrs.set_xattr(tx, ino, name, value, flags, now_ns))
+
+    def removexattr(self, cred: Cred, ino: Inode, name: bytes) -> None:
+        ino, now_ns = self._in(ino), time.time_ns()
+        attrs.check_xattr(name)
+        if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
+            is_default = name == acl.DEFAULT
+            self._run(
+                "SetFacl",
+                lambda tx: attrs.set_acl(
+                    tx, ino, acl.from_xattr(b""), cred, now_ns, default=is_default
+                ),
+            )
+            return
+        self._run("RemoveXattr", lambda tx: attrs.remove_xattr(tx, ino, name, now_ns))
+
+    # ------------------------------------------------------------ open files and their content
+    def open(self, cred: Cred, ino: Inode, flags: int) -> Attr:
+        """Open a file; its attributes as they are now. EPERM, EACCES, EROFS, ENOENT."""
+        writing = flags & os.O_ACCMODE != os.O_RDONLY
+        truncating = bool(flags & os.O_TRUNC)
+        if (writing or truncating) and self.options.read_only:
+            raise posix_error(EROFS)
+        self._open.opened(ino)  # first, so that an unlink from now on keeps the file
+        try:
+            attr = self.getattr(ino)
+            if writing or truncating:
+                appending = bool(flags & os.O_APPEND)
+                rules.check_write_open(attr, appending=appending, truncating=truncating)
+            if truncating:
+                attr = self.truncate(cred, ino, 0, by_handle=True)
+        except BaseException:
+            self.close(ino)
+            raise
+        return attr
+
+    def close(self, ino: Inode) -> None:
+        """One handle less; the last one of an unlinked file ends it."""
+        if self._open.closed(ino):
+            self._release_sustained(self.sid, ino)
+
+    def is_open(self, ino: Inode) -> bool:
+        return self._open.is_open(ino)
+
+    def slices(self, ino: Inode, index: int) -> tuple[Slice, ...]:
+        """Slices of a chunk, oldest first."""
+        return self._read("Read", lambda: self.engine.slices(ino, index))
+
+    def new_slice(self) -> SliceId:
+        return SliceId(self._slices.take())
+
+    def write(
+        self, ino: Inode, index: int, piece: Slice, mtime_ns: int, *, strip: bool = False
+    ) -> Attr:
+        """Commit an uploaded slice. `strip`: an unprivileged user wrote it (suid, sgid go)."""
+        now_ns = time.time_ns()
+        if self._has_limits():
+            end = (index << CHUNK_BITS) + piece.pos + piece.length
+            self.check_growth(ino, self.getattr(ino).length, end)
+        (attr, effects), done = self._run(
+            "Write", lambda tx: data.write(tx, ino, index, piece, mtime_ns, now_ns, strip)
+        )
+        self._follow(effects)
+        self._compaction.written(ino, index, done.chunks.get((ino, index), 0))
+        return attr
+
+    def check_growth(self, ino: Inode, old_length: int, new_length: int) -> None:
+        """ENOSPC or EDQUOT if there is no room for a file to grow so."""
+        space = aligned(new_length) - aligned(old_length)
+        if space <= 0 or new_length <= old_length:
+            return
+        attr = self.engine.attr(ino) if self._has_limits() else None
+        if attr is not None:
+            owner = Cred(attr.uid, attr.gid)
+            self._accounts.check(None, space, 0, owner)
+            for parent in self.parents(ino):
+                self._accounts.check(parent, space, 0, owner)
+
+    def _has_limits(self) -> bool:
+        return self._accounts.has_limits()
+
+    def truncate(self, cred: Cred, ino: Inode, length: int, *, by_handle: bool) -> Attr:
+        now_ns = time.time_ns()
+        if self._has_limits():
+            self.check_growth(ino, self.getattr(ino).length, length)
+        (attr, effects), _ = self._run(
+            "Truncate",
+            lambda tx: data.truncate(tx, ino, length, cred, now_ns, by_handle=by_handle),
+        )
+        self._follow(effects)
+        return self._shown(ino, attr)
+
+    def fallocate(self, cred: Cred, ino: Inode, mode: int, offset: int, length: int) -> Attr:
+        now_ns, strip = time.time_ns(), not cred.is_root
+        if self._has_limits() and not mode & rules.FALLOC_KEEP_SIZE:
+            self.check_growth(ino, self.getattr(ino).length, offset + length)
+        (attr, effects), _ = self._run(
+            "Fallocate",
+            lambda tx: data.fallocate(tx, ino, mode, offset, length, now_ns, strip),
+        )
+        self._follow(effects)
+        return attr
+
+    def copy_file_range(
+        self, cred: Cred, ino: Inode, offset: int, ino_out: Inode, offset_out: int, length: int
+    ) -> int:
+        """Share up to `length` bytes of one file with another; the number shared."""
+        copy = data.Copy(ino, offset, ino_out, offset_out, length)
+        now_ns = time.time_ns()
+        if self._has_limits():
+            self.check_growth(ino_out, self.getattr(ino_out).length, offset_out + length)
+        (copied, _, effects), done = self._run(
+            "CopyFileRange", lambda tx: data.copy_file_range(tx, copy, now_ns)
+        )
+        self._follow(effects)
+        for (target, index), count in done.chunks.items():
+            self._compaction.written(target, index, count)
+        return copied
+
+    def compact(self, ino: Inode, index: int) -> bool:
+        """Compact a chunk now; False if there was nothing to do."""
+        return self._compaction.compact(ino, index)
+
+    def chunk_indexes(self, ino: Inode) -> list[int]:
+        return self.engine.chunk_indexes(ino, self.getattr(ino).length)
+
+    # ------------------------------------------------------------ locks
+    def flock(self, ino: Inode, owner: int, kind: LockKind) -> None:
+        """EAGAIN if another holder is in the way."""
+        self._run("Flock", lambda tx: locks.flock(tx, ino, (self.sid, owner), kind))
+
+    def setlk(self, ino: Inode, owner: int, lock: PosixLock) -> None:
+        self._run("SetLk", lambda tx: locks.setlk(tx, ino, (self.sid, owner), lock))
+
+    def getlk(self, ino: Inode, owner: int, lock: PosixLock) -> PosixLock | None:
+        """The lock in the way; its pid is 0 if another client holds it."""
+        found = self.engine.read(lambda tx: locks.getlk(tx, ino, (self.sid, owner), lock))
+        if found is None:
+            return None
+        (sid, _), other = found
+        pid = other.pid if sid == self.sid else 0
+        return PosixLock(other.kind, other.start, other.end, pid)
+
+    # ------------------------------------------------------------ the volume and its trees
+    def usage(self) -> tuple[int, int]:
+        """(bytes, inodes) in use."""
+        return self._accounts.volume()
+
+    def statfs(self, cred: Cred) -> StatFs:
+        """Room in the volume, or in the tightest quota over the mounted directory."""
+        used, inodes = self.usage()
+        total = self.format.capacity or _room_for(used, 1 << 50, 0.8)
+        files = self.format.inodes or inodes + _files_for(inodes)
+        quota = self._accounts.tightest(self.root) if self.root != ROOT else None
+        if quota is not None:
+            if quota.max_space > 0:
+                total, used = quota.max_space, quota.used_space
+            if quota.max_inodes > 0:
+                files, inodes = quota.max_inodes, quota.used_inodes
+        used = min(used, total)
+        return StatFs(total, total - used, inodes, max(0, files - inodes))
+
+    def parents(self, ino: Inode) -> dict[Inode, int]:
+        """Directories that hold a name of it, with the number of names."""
+        attr = self.engine.attr(ino)
+        if attr is None:
+            return {}
+        return self.engine.read(lambda tx: common.holders(tx, ino, attr))
+
+    def paths(self, ino: Inode) -> list[bytes]:
+        ino = self._in(ino)
+        return tree.paths(self.engine, ino, self.parents(ino), self.root)
+
+    def summary(
+        self,
+        ino: Inode,
+        *,
+        recursive: bool = True,
+        strict: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tree.TreeUsage:
+        ino = self._in(ino)
+        attr = self.getattr(ino)
+        return tree.usage(
+            self.engine, ino, attr, recursive=recursive, strict=strict, progress=progress
+        )
+
+    def _tree_usage(self, ino: Inode) -> tuple[int, int]:
+        total = self.summary(ino)
+        return total.space, total.files + total.dirs
+
+    def remove_tree(
+        self,
+        cred: Cred,
+        parent: Inode,
+        name: bytes,
+        *,
+        skip_trash: bool = False,
+        threads: int = 8,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Remove a name and all below it; the number of names removed."""
+        parent = self._in(parent)
+        found = self.engine.lookup(parent, name)
+        if found is None:
+            raise posix_error(ENOENT, name)
+        remover = tree.Remover(
+            lambda directory, child: self._discard(
+                self.unlink(cred, directory, child, skip_trash=skip_trash)
+            ),
+            lambda directory, child: self._discard(
+                self.rmdir(cred, directory, child, skip_trash=skip_trash)
+            ),
+        )
+        entry = DirEntry(name, found[0].ino, found[0].kind)
+        return tree.remove(self.engine, parent, entry, remover, threads=threads, progress=progress)
+
+    @staticmethod
+    def _discard(_: Inode) -> None:
+        """The inode of a removed name is of no interest to a tree's removal."""
+
+    def clean_trash(self) -> int:
+        """Remove what the trash keeps no longer."""
+        now_ns = time.time_ns()
+        days = self.format.trash_days
+        removed = 0
+        if self.engine.attr(TRASH) is not None:
+            removed = trash.clean(
+                self.engine,
+                days,
+                now_ns,
+                lambda parent, name: self.remove_tree(SUPERUSER, parent, name, skip_trash=True),
+            )
+        self._deleter.delayed(now_ns // 10**9 - days * 86400)
+        return removed
+
+
+def _room_for(used: int, total: int, share: float) -> int:
+    """`total` doubled until `used` is at most `share` of it."""
+    while used > total * share:
+        total *= 2
+    return total
+
+
+def _files_for(used: int) -> int:
+    """Free inodes to show: 10 Mi, doubled while the used ones are more than four times that."""
+    free = 10 << 20
+    while used > 4 * free:
+        free *= 2
+    return free
