@@ -1,0 +1,179 @@
+"""The read path of a file: which slices are seen, their blocks, and what to fetch ahead."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from typing import Protocol
+
+from juicepy.chunk import overlay
+from juicepy.chunk.store import BlockLost, BlockStore, Part
+from juicepy.concurrency import Lock
+from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Buffer, Inode, Slice
+from juicepy.vfs.streams import Streams
+
+ZEROS = memoryview(bytes(1 << 20))
+LOST_BLOCK_PAUSE_S = 0.2  # a client that writes back may be about to upload the block
+
+View = tuple[list[int], list[Slice]]
+
+
+class SliceSource(Protocol):
+    """Where slice lists come from: the part of the metadata client that a reader needs."""
+
+    def slices(self, ino: Inode, index: int) -> tuple[Slice, ...]: ...
+
+
+class FileReader:
+    """The reader of one inode, shared by its handles. Thread-safe.
+
+    Keeps the view of each chunk it read until told by `invalidate`.
+    """
+
+    def __init__(self, meta: SliceSource, store: BlockStore, ino: Inode) -> None:
+        self.ino = ino
+        self._meta, self._store = meta, store
+        self._block_size = store.block_size
+        self._lock = Lock("file_reader")  # guards _views, _epoch
+        self._views: dict[int, View] = {}
+        self._epoch = 0
+        self._streams = Streams(store.block_size, _window_bytes(store))
+
+    def read(self, offset: int, size: int, length: int) -> list[Buffer]:
+        """Bytes [offset, offset+size) of the file, whose length is `length`, in pieces.
+
+        Shorter only at the end of the file. Nobody changes the pieces. EIO if a block is lost.
+        """
+        size = min(size, length - offset)
+        if size <= 0:
+            return []
+        if length > self._block_size:
+            ahead = self._streams.note(offset, size)
+            if ahead is not None:
+                self._read_ahead(*ahead, length)
+        try:
+            return self._read(offset, size)
+        except BlockLost:
+            return self._read_again(offset, size)
+
+    def invalidate(self, offset: int, size: int) -> None:
+        """The slices of the range have changed."""
+        first, last = offset >> CHUNK_BITS, (offset + max(size, 1) - 1) >> CHUNK_BITS
+        with self._lock:
+            self._epoch += 1
+            if last - first < len(self._views):
+                for index in range(first, last + 1):
+                    self._views.pop(index, None)
+            else:
+                for index in [index for index in self._views if first <= index <= last]:
+                    del self._views[index]
+
+    def invalidate_all(self) -> None:
+        with self._lock:
+            self._epoch += 1
+            self._views.clear()
+
+    # -- slices
+    def _view(self, index: int) -> View:
+        view = self._views.get(index)
+        if view is not None:
+            return view
+        epoch = self._epoch
+        pieces = overlay.build(self._meta.slices(self.ino, index))
+        view = [piece.pos for piece in pieces], pieces
+        with self._lock:
+            if epoch == self._epoch:  # else it may be from before the change
+                self._views[index] = view
+        return view
+
+    def _parts(self, offset: int, size: int) -> list[Part | int]:
+        """What the range is made of: parts of slices, and numbers of zeros."""
+        found: list[Part | int] = []
+        while size > 0:
+            pos = offset & (CHUNK_SIZE - 1)
+            end = min(pos + size, CHUNK_SIZE)
+            offset, size = offset + end - pos, size - (end - pos)
+            starts, pieces = self._view((offset - 1) >> CHUNK_BITS)
+            at = max(bisect_right(starts, pos) - 1, 0)
+            while pos < end and at < len(pieces):
+                piece = pieces[at]
+                upto = min(piece.pos + piece.length, end)
+                if upto > pos:
+                    if piece.id:
+                        off = piece.off + pos - piece.pos
+                        found.append(Part(piece.id, piece.size, off, upto - pos))
+                    else:
+                        found.append(upto - pos)
+                    pos = upto
+                at += 1
+            if pos < end:
+                found.append(end - pos)
+        return found
+
+    # -- bytes
+    def _read(self, offset: int, size: int) -> list[Buffer]:
+        parts = self._parts(offset, size)
+        if len(parts) == 1 and not isinstance(parts[0], int):
+            part = parts[0]
+            return self._store.read(part.id, part.size, part.off, part.length)
+        stored = [part for part in parts if not isinstance(part, int)]
+        if len(stored) == len(parts):
+            return self._store.read_parts(stored)
+        return self._with_zeros(parts, self._store.read_parts(stored))
+
+    def _with_zeros(self, parts: list[Part | int], stored: list[Buffer]) -> list[Buffer]:
+        pieces: list[Buffer] = []
+        at = 0
+        for part in parts:
+            if isinstance(part, int):
+                pieces += _zeros(part)
+                continue
+            got = 0
+            while got < part.length:
+                pieces.append(stored[at])
+                got += len(stored[at])
+                at += 1
+        return pieces
+
+    def _read_again(self, offset: int, size: int) -> list[Buffer]:
+        """After a lost block: compaction may have replaced the slices, so ask for them anew."""
+        before = self._parts(offset, size)
+        self.invalidate(offset, size)
+        if self._parts(offset, size) == before:
+            time.sleep(LOST_BLOCK_PAUSE_S)
+        return self._read(offset, size)
+
+    # -- ahead
+    def _read_ahead(self, begin: int, end: int, length: int) -> None:
+        """Have the blocks of the range fetched, as far as there is room."""
+        end = min(end, length)
+        if begin >= end:
+            return
+        try:
+            parts = self._parts(begin, end - begin)
+        except OSError:
+            return  # the read that needs these slices is told
+        for part in parts:
+            if isinstance(part, int):
+                continue
+            first = part.off // self._block_size
+            last = (part.off + part.length - 1) // self._block_size
+            for index in range(first, last + 1):
+                block = self._store.layout.block(part.id, part.size, index)
+                if not self._store.prefetch(block):
+                    return
+
+
+def _window_bytes(store: BlockStore) -> int:
+    """How far a stream may be ahead: four at full speed fill the read half of the buffer."""
+    if store.options.readahead > 0:
+        return store.options.readahead
+    return max(store.block_size, min(32 << 20, store.options.buffer_size // 8))
+
+
+def _zeros(size: int) -> list[Buffer]:
+    pieces: list[Buffer] = []
+    while size > 0:
+        pieces.append(ZEROS[:size])
+        size -= len(ZEROS)
+    return pieces
