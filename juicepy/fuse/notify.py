@@ -1,0 +1,97 @@
+"""Telling the kernel that what it caches is no longer so."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+
+from juicepy.fuse import wire
+from juicepy.types import Inode
+
+logger = logging.getLogger(__name__)
+
+_GONE = (errno.ENODEV, errno.ECONNABORTED, errno.ENOTCONN, errno.EPERM)
+_JOIN_S = 30.0
+
+
+def inode_message(ino: int, offset: int, length: int) -> bytes:
+    """NOTIFY_INVAL_INODE; a negative offset drops attributes only, length 0 all after offset."""
+    body = wire.NOTIFY_INVAL_INODE_OUT.pack(ino, offset, length)
+    return wire.OUT_HEADER.pack(16 + len(body), wire.NOTIFY_INVAL_INODE, 0) + body
+
+
+def entry_message(parent: int, name: bytes) -> bytes:
+    body = wire.NOTIFY_INVAL_ENTRY_OUT.pack(parent, len(name), 0) + name + b"\0"
+    return wire.OUT_HEADER.pack(16 + len(body), wire.NOTIFY_INVAL_ENTRY, 0) + body
+
+
+class KernelNotifier:
+    """Sends invalidations from a thread of its own: the kernel may hold the pages or the directory
+    they are about locked until a request is answered, so no worker may wait for them.
+
+    What is asked for twice before it is sent is sent once; so the queue is bounded by what there
+    is to invalidate.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._changed = threading.Condition()  # guards _pending, _closed
+        self._pending: dict[tuple[int, int, int] | tuple[int, bytes], None] = {}
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def inval_inode(self, ino: Inode, offset: int = 0, length: int = 0) -> None:
+        self._queue((ino, offset, length))
+
+    def inval_entry(self, parent: Inode, name: bytes) -> None:
+        self._queue((parent, name))
+
+    def inval_attr_now(self, ino: Inode) -> None:
+        """Drop the attributes before this returns. Waits for no page or directory lock."""
+        self._send(inode_message(ino, -1, 0))
+
+    def _queue(self, what: tuple[int, int, int] | tuple[int, bytes]) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            self._pending[what] = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fuse-notify", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._pending and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                batch, self._pending = self._pending, {}
+            for what in batch:
+                if self._closed or not self._send(_message(what)):
+                    return
+
+    def _send(self, message: bytes) -> bool:
+        """False once the mount is gone. What the kernel does not know (ENOENT) is fine."""
+        try:
+            os.write(self._fd, message)
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                logger.warning("invalidation was refused by the kernel: %s", error)
+        return True
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+
+def _message(what: tuple[int, int, int] | tuple[int, bytes]) -> bytes:
+    return entry_message(*what) if len(what) == 2 else inode_message(*what)

@@ -1,0 +1,317 @@
+"""Serving a mount: worker threads that read a request, have it served, and write the reply.
+
+A thread that reads a request while no other is left to read the next one starts another, up to
+`FuseOptions.workers`; those too many end when they have nothing to do. So a request that blocks
+keeps only its own thread. Waiting for file locks keeps none (`locks.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from juicepy.errors import posix_error
+from juicepy.fuse import device, mounts, wire
+from juicepy.fuse.creds import Creds, with_groups
+from juicepy.fuse.dispatch import NO_REPLY, Dispatcher
+from juicepy.fuse.kernel import KernelView
+from juicepy.fuse.locks import LockWaiters
+from juicepy.fuse.negotiate import Agreed, answer_init
+from juicepy.fuse.notify import KernelNotifier
+from juicepy.fuse.opcodes import Op, describe
+from juicepy.fuse.options import FuseOptions
+from juicepy.fuse.passthrough import Passthrough
+from juicepy.types import Buffer
+from juicepy.vfs.api import Operations
+
+__all__ = ["FuseOptions", "Server", "StopFlag", "serve"]
+
+logger = logging.getLogger(__name__)
+
+_HEADER = wire.IN_HEADER.size
+_ROOM = 4096  # beside the data of a WRITE: headers; for all else: two names and more
+_IDLE_KEPT = 4
+_MAX_PIECES = 1000  # writev takes 1024
+_POLL_S = 0.2
+_UNMOUNT_RETRY_S = 1.0
+_GONE = (errno.ENODEV, errno.ECONNABORTED, errno.ENOTCONN)
+
+
+class StopFlag(Protocol):
+    """An Event as far as `serve` needs it."""
+
+    def is_set(self) -> bool: ...
+
+
+def serve(
+    operations: Operations,
+    mount_point: str,
+    options: FuseOptions,
+    ready: Callable[[], None] | None = None,
+    stop: StopFlag | None = None,
+) -> None:
+    """Mount and serve until unmounted, or until `stop` is set, which unmounts.
+
+    `ready` is called once the mount answers. On return all requests are served,
+    `operations.destroy()` has returned, no thread is left.
+    """
+    with Server(operations, mount_point, options) as server:
+        server.run(ready, stop)
+
+
+class Server:
+    """One mount. `open` mounts, `run` serves; `request_stop` may be called from signal handlers."""
+
+    def __init__(self, operations: Operations, mount_point: str, options: FuseOptions) -> None:
+        self._ops = operations
+        self._path = mount_point
+        self._options = options
+        self._fd = -1
+        self._stop_requested = False
+        self._ended = threading.Event()  # the last worker is gone
+        self._lock = threading.Lock()  # guards _idle, _threads
+        self._idle = 0
+        self._threads: set[threading.Thread] = set()
+        self._creds = Creds()
+        self._locks = LockWaiters(self._answer)
+
+    def __enter__(self) -> Server:
+        self._fd, self._options = device.mount(self._path, self._options)
+        mount = mounts.find_mount(self._path)
+        self._device = mount.device if mount else (0, 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def request_stop(self) -> None:
+        """Unmount soon, lazily if the mount is in use."""
+        self._stop_requested = True
+
+    # life
+
+    def run(self, ready: Callable[[], None] | None = None, stop: StopFlag | None = None) -> None:
+        try:
+            agreed = self._handshake()
+        except BaseException:
+            self._unmount_lazily()
+            raise
+        self._prepare(agreed)
+        self._ops.init(self._notifier)
+        try:
+            self._start_worker()
+            if ready is not None:
+                ready()
+            self._wait(stop)
+        finally:
+            self._shut_down()
+
+    def _handshake(self) -> Agreed:
+        """Read INIT, the first request of every connection, and answer it."""
+        buffer = bytearray(max(wire.MIN_READ_BUFFER, self._options.max_write + _ROOM))
+        length = os.readv(self._fd, [buffer])
+        _, opcode, unique, *_ = wire.IN_HEADER.unpack_from(buffer)
+        if opcode != Op.INIT:
+            raise OSError(errno.EPROTO, f"the kernel began with request {opcode}, not INIT")
+        body, agreed = answer_init(memoryview(buffer)[_HEADER:length], self._options)
+        os.writev(self._fd, [wire.OUT_HEADER.pack(16 + len(body), 0, unique), body])
+        logger.debug("FUSE 7.%d, flags %#x, %s", agreed.minor, agreed.flags, self._options)
+        return agreed
+
+    def _prepare(self, agreed: Agreed) -> None:
+        self._buffer_size = max(wire.MIN_READ_BUFFER, agreed.max_write + _ROOM)
+        self._notifier = KernelNotifier(self._fd)
+        self._passthrough = Passthrough(self._fd, enabled=agreed.has(wire.PASSTHROUGH))
+        self._table = Dispatcher(
+            self._ops, agreed, KernelView(), self._notifier, self._locks, self._passthrough
+        ).table()
+        device.set_readahead(self._path, self._options.max_readahead)
+
+    def _wait(self, stop: StopFlag | None) -> None:
+        """Until the kernel has let go of the mount; unmounts when asked to stop."""
+        while not self._ended.wait(_POLL_S):
+            if self._stop_requested or (stop is not None and stop.is_set()):
+                self._stop()
+
+    def _stop(self) -> None:
+        self._unmount_lazily()
+        if self._ended.wait(self._options.stop_grace_s):
+            return
+        logger.warning("%s is still in use: its connection is cut", self._path)
+        device.abort(self._device)
+        self._ended.wait()
+
+    def _unmount_lazily(self) -> None:
+        """Unmount; where that is refused because of users, hide the mount from new ones."""
+        until = time.monotonic() + _UNMOUNT_RETRY_S
+        while True:
+            try:
+                mounts.unmount(self._path)
+                return
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > until:
+                    break
+            if self._ended.wait(_POLL_S):
+                return
+        try:
+            mounts.unmount(self._path, lazy=True)
+        except OSError as error:
+            logger.debug("unmount of %s: %s", self._path, error)
+
+    def _shut_down(self) -> None:
+        """After the last request: nothing of ours runs on."""
+        mount = mounts.find_mount(self._path)
+        if mount is not None and mount.device == self._device:
+            self._unmount_lazily()
+            if not self._ended.wait(self._options.stop_grace_s):
+                device.abort(self._device)
+        while self._threads:
+            for thread in list(self._threads):
+                thread.join()
+        self._locks.close()
+        self._notifier.close()
+        self._ops.destroy()
+
+    # workers
+
+    def _start_worker(self) -> None:
+        with self._lock:
+            if len(self._threads) >= self._options.workers:
+                return
+            thread = threading.Thread(target=self._work, name="fuse-worker", daemon=True)
+            self._threads.add(thread)
+            self._idle += 1
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: those there are go on
+            logger.warning("no further worker: %s", error)
+            self._worker_ended(thread, was_idle=True)
+
+    def _worker_ended(self, thread: threading.Thread, *, was_idle: bool) -> None:
+        with self._lock:
+            self._threads.discard(thread)
+            self._idle -= was_idle
+            last = not self._threads
+        if last:
+            self._ended.set()
+
+    def _work(self) -> None:
+        try:
+            self._loop()
+        except Exception:
+            logger.exception("a worker of %s died", self._path)
+        finally:
+            self._worker_ended(threading.current_thread(), was_idle=False)
+
+    def _loop(self) -> None:
+        """Serve requests until the mount is gone or this thread is one too many."""
+        buffer = bytearray(self._buffer_size)
+        view, buffers = memoryview(buffer), [buffer]
+        fd, lock, serve_one, readv = self._fd, self._lock, self._serve, os.readv
+        while True:
+            try:
+                length = readv(fd, buffers)
+            except OSError as error:
+                if error.errno in _GONE:
+                    return
+                if error.errno in (errno.ENOENT, errno.EAGAIN, errno.EINTR):
+                    continue  # the request was withdrawn
+                raise
+            with lock:
+                self._idle -= 1
+                alone = self._idle == 0
+            if alone:
+                self._start_worker()
+            serve_one(buffer, view, length)
+            with lock:
+                if self._idle >= _IDLE_KEPT:
+                    return
+                self._idle += 1
+
+    def _serve(self, buffer: bytearray, view: memoryview, length: int) -> None:
+        """One request, from its bytes to its reply."""
+        _, opcode, unique, ino, uid, gid, pid, ext = wire.IN_HEADER.unpack_from(buffer)
+        row = self._table.get(opcode)
+        if row is None:
+            return self._answer(unique, errno.ENOSYS)
+        parse, handler, takes_unique = row
+        try:
+            cred = self._creds.get(uid, gid, pid)
+            if ext:
+                length, groups = _extensions(view, length, ext * 8)
+                cred = with_groups(cred, groups)
+            args = parse(buffer, view, length)
+            if self._options.debug:
+                logger.debug("%d: %s", unique, describe(opcode, ino, args))
+            reply = handler(cred, ino, *args, unique) if takes_unique else handler(cred, ino, *args)
+        except OSError as error:
+            return self._answer(unique, error.errno or errno.EIO)
+        except Exception:
+            logger.exception("request %s of inode %d failed", Op(opcode).name, ino)
+            return self._answer(unique, errno.EIO)
+        if reply is None:
+            self._send(unique, wire.OUT_HEADER.pack(16, 0, unique))
+        elif reply.__class__ is bytes:
+            self._send(unique, wire.OUT_HEADER.pack(16 + len(reply), 0, unique) + reply)
+        elif reply is not NO_REPLY:
+            self._send_pieces(unique, reply)  # type: ignore[arg-type]  # the list of buffers
+        return None
+
+    # replies
+
+    def _answer(self, unique: int, code: int) -> None:
+        """An error, or with 0 an empty success."""
+        if not 0 <= code < 1000:
+            code = errno.EIO
+        self._send(unique, wire.OUT_HEADER.pack(16, -code, unique))
+
+    def _send(self, unique: int, message: bytes) -> None:
+        try:
+            os.write(self._fd, message)
+        except OSError as error:
+            self._not_sent(unique, error)
+
+    def _send_pieces(self, unique: int, pieces: list[Buffer]) -> None:
+        if len(pieces) > _MAX_PIECES:
+            pieces = [b"".join(pieces)]
+        size = sum(map(_nbytes, pieces))
+        try:
+            os.writev(self._fd, [wire.OUT_HEADER.pack(16 + size, 0, unique), *pieces])
+        except OSError as error:
+            self._not_sent(unique, error)
+
+    def _not_sent(self, unique: int, error: OSError) -> None:
+        """The kernel did not take a reply: fine if it no longer waits, a bug of ours if not."""
+        if error.errno == errno.ENOENT or error.errno in _GONE:
+            return
+        logger.error("reply to request %d was refused: %s", unique, error)
+        try:
+            os.write(self._fd, wire.OUT_HEADER.pack(16, -errno.EIO, unique))
+        except OSError as again:
+            logger.debug("request %d: %s", unique, again)
+
+
+def _nbytes(piece: Buffer) -> int:
+    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
+
+
+def _extensions(view: memoryview, length: int, size: int) -> tuple[int, tuple[int, ...]]:
+    """(length without extensions, the groups that one of them names)."""
+    end, at = length, length - size
+    length = at
+    groups: tuple[int, ...] = ()
+    while at + wire.EXT_HEADER.size <= end:
+        this, kind = wire.EXT_HEADER.unpack_from(view, at)
+        if this < wire.EXT_HEADER.size or at + this > end:
+            raise posix_error(errno.EINVAL)
+        if kind == wire.EXT_GROUPS:
+            start = at + wire.EXT_HEADER.size + wire.SUPP_GROUPS.size
+            (count,) = wire.SUPP_GROUPS.unpack_from(view, start - wire.SUPP_GROUPS.size)
+            groups = tuple(view[start : start + 4 * count].cast("I"))
+        at += (this + 7) & ~7
+    return length, groups
