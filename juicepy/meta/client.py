@@ -670,8 +670,12 @@ class MetaClient:
         return self.engine.read(lambda tx: common.holders(tx, ino, attr))
 
     def paths(self, ino: Inode) -> list[bytes]:
+        """Absolute paths below the mounted directory that lead to the inode."""
         ino = self._in(ino)
-        return tree.paths(self.engine, ino, self.parents(ino), self.root)
+        parents = self.parents(ino)
+        if len(parents) > 1:  # a hard link: its names in the trash are of no interest
+            parents = {parent: count for parent, count in parents.items() if parent < TRASH}
+        return tree.paths(self.engine, ino, parents, self.root)
 
     def summary(
         self,
