@@ -43,7 +43,7 @@ def _format_options() -> list[click.Parameter]:
         option("--block-size", type=Size("K"), default="4M", help="Size of a block, in KiB."),
         option("--compress", default="none", help="Compression: none, lz4, zstd."),
         option("--encrypt-rsa-key", default="", help="File of an RSA private key (PEM)."),
-        option("--encrypt-algo", default="aes256gcm-rsa", help="Or chacha20-rsa, sm4gcm."),
+        option("--encrypt-algo", default="aes256gcm-rsa", help="Or chacha20-rsa."),
         option("--hash-prefix", is_flag=True, help="Begin object names with a hash."),
         option("--shards", type=int, default=0, help="Number of buckets to spread blocks over."),
     ]

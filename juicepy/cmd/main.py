@@ -80,7 +80,7 @@ def run(argv: Sequence[str]) -> int:
     name = next((word for word in arguments if word in COMMANDS), "")
     prefix = f"jfs {name}".strip()
     try:
-        result = cli.main(arguments, prog_name="jfs", standalone_mode=False)
+        result = cli.main(arguments, prog_name="jfs", standalone_mode=False, obj=arguments)
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())

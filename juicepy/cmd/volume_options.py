@@ -138,7 +138,7 @@ def keys_from_environment(given: dict[str, Any]) -> set[str]:
 
 def read_key(path: str) -> str:
     """The PEM text at `path`. Refused if it is no private key, or the passphrase does not fit."""
-    from juicepy.object import crypto
+    from juicepy.object.encrypt import load_private_key
 
     try:
         pem = Path(path).read_text(encoding="ascii")
@@ -146,7 +146,7 @@ def read_key(path: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else "not a PEM file"
         raise Refused(f"--encrypt-rsa-key {path}: {reason}") from error
     try:
-        crypto.load_private_key(pem, passphrase())
+        load_private_key(pem, passphrase())
     except OSError as error:
         raise Refused(f"--encrypt-rsa-key {path}: {error.strerror or error}") from error
     return pem
@@ -161,8 +161,11 @@ def passphrase() -> str:
 def volume_storage(volume: Format) -> Iterator[ObjectStorage]:
     """The object store of the volume, with its prefix and encryption; errors name the bucket."""
     from juicepy.object.registry import open_storage
+    from juicepy.object.target import DriverSettings
 
     plain = volume.decrypted()
     log.redactor.hide(plain.secret_key, plain.session_token)
-    with closing(open_storage(plain, passphrase=passphrase())) as storage:
+    settings = DriverSettings.from_env(os.environ)
+    storage = open_storage(plain, passphrase=passphrase(), io_retries=2, settings=settings)
+    with closing(storage):
         yield storage

@@ -30,7 +30,7 @@ MIN_BLOCK_KIB = 64
 MAX_BLOCK_KIB = 16 << 10
 MAX_SHARDS = 256
 COMPRESSIONS = ("none", "lz4", "zstd")
-ENCRYPT_ALGOS = ("aes256gcm-rsa", "chacha20-rsa", "sm4gcm")
+ENCRYPT_ALGOS = ("aes256gcm-rsa", "chacha20-rsa")
 CHANGELOG_AGE_S = 7200
 
 # what blocks already written depend on: (attribute, words for it)

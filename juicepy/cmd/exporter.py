@@ -1,0 +1,68 @@
+"""The metrics of a mount over HTTP, at `/metrics`."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from juicepy.errors import Refused
+
+logger = logging.getLogger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """(host, port) of `--metrics`. Refused if it is none."""
+    match = re.fullmatch(r"(?:\[([^\]]*)\]|([^:]*)):(\d{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise Refused(f"--metrics {text!r} is no address, as in 127.0.0.1:9567")
+    return match[1] or match[2] or "", int(match[3])
+
+
+@contextmanager
+def exporting(address: str, exposition: Callable[[], bytes]) -> Iterator[str]:
+    """Serve what `exposition` returns; yields the address, on a free port if the port is taken."""
+    if not address:
+        yield ""
+        return
+    with _listen(*parse_address(address), exposition) as server:
+        host, port = server.server_address[:2]
+        found = f"{host!s}:{port}"
+        thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+        thread.start()
+        logger.info("Prometheus metrics listening on %s", found)
+        try:
+            yield found
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _listen(host: str, port: int, exposition: Callable[[], bytes]) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.split("?")[0] not in ("/metrics", "/"):
+                self.send_error(404)
+                return
+            body = exposition()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            logger.debug(format, *args)
+
+    try:
+        return ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise Refused(f"--metrics {host}:{port}: {error.strerror}") from error
+        return ThreadingHTTPServer((host, 0), Handler)

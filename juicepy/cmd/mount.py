@@ -1,0 +1,167 @@
+"""`jfs mount`: mount a volume, in the foreground or with -d in the background."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from juicepy import log, urls
+from juicepy.cmd import handover
+from juicepy.cmd.exporter import parse_address
+from juicepy.cmd.mount_options import build, mount_options
+from juicepy.cmd.options import META_URL, Command, meta_url, setup_log
+from juicepy.errors import Refused
+
+if TYPE_CHECKING:
+    from juicepy.cmd.mount_options import MountOptions
+    from juicepy.volume import Format
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(
+    cls=Command,
+    params=[META_URL, click.Argument(["mount_point"], metavar="MOUNTPOINT"), *mount_options()],
+)
+@click.pass_obj
+def command(arguments: list[str], /, **given: Any) -> None:
+    """Mount the volume at META-URL on the directory MOUNTPOINT.
+
+    In the foreground until it is unmounted or stopped; with -d in the background.
+    """
+    report = handover.Report()
+    try:
+        _mount(arguments, given, report)
+    except Exception as error:
+        report.failed(error.strerror or str(error) if isinstance(error, OSError) else repr(error))
+        raise
+
+
+def _mount(arguments: list[str], given: dict[str, Any], report: handover.Report) -> None:
+    handed = handover.take_url()
+    url = absolute_url(meta_url(given["meta_url"]) if handed is None else handed)
+    log.redactor.hide(*urls.secrets_of(url))
+    options = build(url, os.path.abspath(given["mount_point"]), given)
+    if options.metrics_address:
+        parse_address(options.metrics_address)
+    is_child = handed is not None
+    if not options.background and not is_child:
+        handover.hide_in_ps(arguments, given["meta_url"], url)
+    check_mount_point(options.mount_point, options)
+    volume, options = _checked(options)
+    if options.background and not is_child:
+        from juicepy.cmd import daemon
+
+        shown = handover.hidden(arguments, given["meta_url"])
+        daemon.start(shown, url, options.mount_point, options.log_path)
+        click.echo(f"{volume.name} is ready at {options.mount_point}", err=True)
+        return
+    if options.background:
+        setup_log(options.log_path)
+        os.chdir("/")
+    _serve(options, volume, report)
+
+
+def _serve(options: MountOptions, volume: Format, report: handover.Report) -> None:
+    from juicepy.cmd.serve import serve
+
+    def ready() -> None:
+        report.ready()
+        logger.info("OK, %s is ready at %s", volume.name, options.mount_point)
+
+    serve(options, volume, ready)
+
+
+def _checked(options: MountOptions) -> tuple[Format, MountOptions]:
+    """The volume to be mounted, after a look at all that could be wrong with it or the options."""
+    from juicepy.cmd.volume_options import bucket_of, volume_storage
+    from juicepy.jobs import volume as volumes
+    from juicepy.meta.registry import open_engine
+
+    with closing(open_engine(options.url)) as engine:
+        volume = volumes.formatted(engine, urls.parse(options.url).where)
+    volume.check_client_version()
+    check_not_mounted(options.mount_point, volume, force=options.force)
+    if volume.change_log and not options.vfs.read_only:
+        raise Refused("the volume keeps a change log, which this client does not write")
+    if volume.removed_secrets:
+        names = ", ".join(volume.removed_secrets)
+        raise Refused(f"{names} of the volume was removed, set it again with jfs config")
+    storage = options.vfs.storage or volume.storage
+    bucket = options.vfs.bucket or volume.bucket
+    seen = volume.with_(storage=storage, bucket=bucket_of(storage, bucket))
+    if storage == "file" and volume.shards <= 1 and not os.path.isdir(seen.bucket):
+        raise Refused(f"--bucket {seen.bucket} of volume {volume.name} does not exist")
+    if options.check_storage:
+        with volume_storage(seen) as store:
+            volumes.check_storage(store)
+    check_cache_dirs(options.vfs.cache.dirs, options.vfs.cache.size)
+    if options.vfs.bucket is not None:
+        options = replace(options, vfs=replace(options.vfs, bucket=seen.bucket))
+    return volume, options
+
+
+def absolute_url(url: str) -> str:
+    """The URL with an absolute path where it names a local file: a daemon has another cwd."""
+    scheme, found, rest = url.partition("://")
+    if not found or scheme != "sqlite3":
+        return url
+    path, question, options = rest.partition("?")
+    prefix = "file:" if path.startswith("file:") else ""
+    return f"{scheme}://{prefix}{os.path.abspath(path.removeprefix(prefix))}{question}{options}"
+
+
+def check_mount_point(path: str, options: MountOptions) -> None:
+    """Refused if it is no empty directory. A dead mount on it is taken down first."""
+    from juicepy.fuse import mounts
+    from juicepy.fuse.options import split_items
+
+    if mounts.clear_dead(path):
+        logger.warning("took down a dead mount at %s", path)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        text = "does not exist" if error.errno == errno.ENOENT else error.strerror
+        raise Refused(f"MOUNTPOINT {path} {text}", error.errno or errno.EIO) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise Refused(f"MOUNTPOINT {path} is not a directory", errno.ENOTDIR)
+    may_cover = options.force or "nonempty" in split_items(options.fuse.options)
+    if not may_cover and mounts.find_mount(path) is None and os.listdir(path):
+        raise Refused(f"MOUNTPOINT {path} is not empty (-o nonempty mounts over it)")
+
+
+def check_not_mounted(path: str, volume: Format, *, force: bool) -> None:
+    """Refused if something is mounted there already."""
+    from juicepy.fuse import mounts
+
+    found = mounts.find_mount(path)
+    if found is None or force:
+        return
+    if found.source == f"JuiceFS:{volume.name}":
+        raise Refused(f"volume {volume.name} is already mounted at {path}", errno.EBUSY)
+    raise Refused(
+        f"MOUNTPOINT {path} is busy: {found.source} ({found.fstype}) is mounted there", errno.EBUSY
+    )
+
+
+def check_cache_dirs(dirs: str, size: int) -> None:
+    """Refused if a cache directory cannot be written."""
+    if size == 0:
+        return
+    for path in dirs.split(":"):
+        if path == "memory" or any(mark in path for mark in "*?["):
+            continue
+        try:
+            os.makedirs(path, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise Refused(f"--cache-dir {path} is not writable: {error.strerror}") from error

@@ -1,0 +1,288 @@
+"""The options of `jfs mount`, and the settings of client and kernel that they make."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from juicepy.cmd.options import Duration, Octal, Option, Rate, Size
+from juicepy.errors import Refused
+
+if TYPE_CHECKING:
+    from juicepy.fuse.options import FuseOptions
+    from juicepy.vfs.options import VfsOptions
+
+METRICS_ADDRESS = "127.0.0.1:9567"
+ATIME_MODES = ("noatime", "relatime", "strictatime")
+CHECKSUMS = ("none", "full", "shrink", "extend")
+EVICTIONS = ("none", "2-random", "lru")
+FRONT_ENDS = ("own", "llfuse")
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    """All that one mount was asked for; `url` holds the password."""
+
+    url: str
+    mount_point: str
+    vfs: VfsOptions
+    fuse: FuseOptions
+    front_end: str = "own"
+    background: bool = False
+    log_path: str = ""
+    force: bool = False
+    check_storage: bool = False
+    no_thp: bool = False
+    metrics_address: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def default_log() -> str:
+    return "/var/log/juicefs.log" if os.geteuid() == 0 else _home("juicefs.log")
+
+
+def default_cache() -> str:
+    return "/var/jfsCache" if os.geteuid() == 0 else _home("cache")
+
+
+def _home(name: str) -> str:
+    return str(Path.home() / ".juicefs" / name)
+
+
+_FLAG = {"is_flag": True}
+_SECONDS = Duration()
+
+# section -> rows of (option, what click is to know, help)
+_OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
+    "OPTIONS": [
+        ("--background -d", _FLAG, "Return when the mount answers; serve in the background."),
+        ("--no-syslog", _FLAG, "Accepted for JuiceFS scripts: nothing goes to syslog."),
+        ("--log", {"default": default_log()}, "Log file of a mount in the background."),
+        ("--force", _FLAG, "Mount on top of what is mounted there already."),
+        ("--hide-internal", _FLAG, "Hide .accesslog, .stats, .config, .trash in listings."),
+        ("--disable-transparent-hugepage", _FLAG, "No transparent huge pages in this process."),
+    ],
+    "FUSE": [
+        ("--fuse", {"default": "own"}, "Front end: own, or llfuse (the library)."),
+        ("--enable-xattr", _FLAG, "Extended attributes."),
+        ("--enable-cap", _FLAG, "The extended attribute security.capability."),
+        ("--enable-selinux", _FLAG, "The extended attribute security.selinux."),
+        ("--enable-ioctl", _FLAG, "The ioctls of lsattr and chattr."),
+        ("--root-squash", {"default": ""}, "Serve root as this UID:GID."),
+        ("--all-squash", {"default": ""}, "Serve everyone as this UID:GID."),
+        ("--prefix-internal", _FLAG, "Begin the names of internal files with .jfs."),
+        ("--max-fuse-io", {"type": Size(""), "default": "1M"}, "Most bytes of one request."),
+        ("--umask", {"type": Octal()}, "Instead of the umask of who creates, in octal."),
+        ("-o", {"multiple": True, "metavar": "OPTION,..."}, "Further mount options."),
+    ],
+    "META": [
+        ("--subdir", {"default": ""}, "Mount this directory of the volume as the root."),
+        ("--backup-meta", {"type": _SECONDS, "default": "1h"}, "Interval of backups; 0: none."),
+        ("--backup-skip-trash", _FLAG, "Leave the trash out of backups."),
+        ("--heartbeat", {"type": _SECONDS, "default": "12s"}, "Interval of the heartbeat."),
+        ("--read-only", _FLAG, "Allow reading only."),
+        ("--no-bgjob", _FLAG, "No background jobs (clean-up, backup)."),
+        ("--atime-mode", {"default": "noatime"}, "Or relatime, strictatime."),
+        ("--skip-dir-nlink", {"type": int, "default": 20}, "Accepted: no engine here needs it."),
+        ("--skip-dir-mtime", {"type": _SECONDS, "default": "100ms"}, "Least change of a mtime."),
+        ("--sort-dir", _FLAG, "List directories in the order of names."),
+        ("--fast-statfs", _FLAG, "Answer statfs from counters of this client."),
+        ("--network-interfaces", {"default": ""}, "Interfaces whose addresses are told."),
+    ],
+    "META CACHE": [
+        ("--attr-cache", {"type": _SECONDS, "default": "1.0s"}, "Attributes, in the kernel."),
+        ("--entry-cache", {"type": _SECONDS, "default": "1.0s"}, "Names of files, likewise."),
+        ("--dir-entry-cache", {"type": _SECONDS, "default": "1.0s"}, "Names of directories."),
+        ("--negative-entry-cache", {"type": _SECONDS, "default": "0s"}, "Names not there."),
+        ("--readdir-cache", _FLAG, "Let the kernel cache listings."),
+        ("--open-cache", {"type": _SECONDS, "default": "0s"}, "Reopen without asking for."),
+        ("--open-cache-limit", {"type": int, "default": 10000}, "Files kept so; 0: all."),
+    ],
+    "DATA STORAGE": [
+        ("--storage", {"default": None}, "Kind of object store, instead of the volume's."),
+        ("--bucket", {"default": None}, "Bucket, instead of the volume's."),
+        ("--storage-class", {"default": None}, "Storage class of what this client writes."),
+        ("--get-timeout", {"type": _SECONDS, "default": "60s"}, "Timeout of a download."),
+        ("--put-timeout", {"type": _SECONDS, "default": "60s"}, "Timeout of an upload."),
+        ("--io-retries", {"type": int, "default": 10}, "Retries after network failures."),
+        ("--max-uploads", {"type": int, "default": 20}, "Uploads at once."),
+        ("--max-downloads", {"type": int, "default": 200}, "Downloads at once."),
+        ("--max-stage-write", {"type": int, "default": 1000}, "Blocks staged at once."),
+        ("--max-deletes", {"type": int, "default": 10}, "Deletions at once."),
+        ("--upload-limit", {"type": Rate(), "default": 0}, "Mbps; 0: the volume's limit."),
+        ("--download-limit", {"type": Rate(), "default": 0}, "Mbps; 0: the volume's limit."),
+        ("--check-storage", _FLAG, "Test the object store before mounting."),
+    ],
+    "DATA CACHE": [
+        ("--buffer-size", {"type": Size("M"), "default": "300M"}, "Buffers in all, in MiB."),
+        ("--max-readahead", {"type": Size("M"), "default": 0}, "Read-ahead per stream, MiB."),
+        ("--prefetch", {"type": int, "default": 1}, "Blocks fetched behind a small read."),
+        ("--cache-dir", {"default": default_cache()}, "Directories, separated by colons."),
+        ("--cache-mode", {"type": Octal(), "default": "0600"}, "Permissions of cache files."),
+        ("--cache-size", {"type": Size("M"), "default": "100G"}, "Size of the cache in MiB."),
+        ("--cache-items", {"type": int, "default": 0}, "Blocks in the cache; 0: by space."),
+        ("--free-space-ratio", {"type": float, "default": 0.1}, "Free share of the disk."),
+        ("--cache-partial-only", _FLAG, "Cache only small reads."),
+        ("--cache-large-write", _FLAG, "Cache full blocks after their upload too."),
+        ("--verify-cache-checksum", {"default": "extend"}, "Or none, full, shrink."),
+        ("--cache-eviction", {"default": "2-random"}, "Or none, lru."),
+        ("--cache-scan-interval", {"type": _SECONDS, "default": "1h"}, "Interval of scans."),
+        ("--cache-expire", {"type": _SECONDS, "default": "0s"}, "Idle time kept; 0: all."),
+    ],
+    "METRICS": [
+        ("--metrics", {"default": METRICS_ADDRESS}, "Address of the metrics; empty: none."),
+        ("--custom-labels", {"default": ""}, "Labels of the metrics: name:value;..."),
+        ("--no-usage-report", _FLAG, "Accepted for JuiceFS scripts: none is ever sent."),
+    ],
+}
+
+
+def mount_options() -> list[click.Parameter]:
+    return [
+        Option([*names.split()], section=section, help=text, **given)
+        for section, rows in _OPTIONS.items()
+        for names, given, text in rows
+    ]
+
+
+def build(url: str, mount_point: str, given: Mapping[str, Any]) -> MountOptions:
+    """The settings that the options make. Refused names the option that is wrong."""
+    _check(given)
+    address = given["metrics"]
+    return MountOptions(
+        url=url,
+        mount_point=mount_point,
+        vfs=_vfs(mount_point, given, address),
+        fuse=_fuse(given),
+        front_end=given["fuse"],
+        background=given["background"],
+        log_path=os.path.abspath(given["log"]),
+        force=given["force"],
+        check_storage=given["check_storage"],
+        no_thp=given["disable_transparent_hugepage"],
+        metrics_address=address,
+        labels=_labels(given["custom_labels"]),
+    )
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    for name, known in (
+        ("atime_mode", ATIME_MODES),
+        ("verify_cache_checksum", CHECKSUMS),
+        ("cache_eviction", EVICTIONS),
+        ("fuse", FRONT_ENDS),
+    ):
+        if given[name] not in known:
+            raise Refused(f"{_dashed(name)} {given[name]!r} is not one of {', '.join(known)}")
+    for name in ("io_retries", "cache_items", "open_cache_limit", "prefetch", "skip_dir_nlink"):
+        _least(given, name, 0)
+    for name in ("max_uploads", "max_downloads", "max_deletes", "max_stage_write"):
+        _least(given, name, 1)
+    _least(given, "buffer_size", 32 << 20, "32M")
+    if not 0 <= given["free_space_ratio"] < 1:
+        raise Refused(f"--free-space-ratio {given['free_space_ratio']} is not between 0 and 1")
+    if not 4096 <= given["max_fuse_io"] <= 16 << 20:
+        raise Refused(f"--max-fuse-io {given['max_fuse_io']} is not between 4K and 16M")
+
+
+def _least(given: Mapping[str, Any], name: str, least: int, shown: str = "") -> None:
+    if given[name] < least:
+        raise Refused(f"{_dashed(name)} {given[name]} is less than {shown or least}")
+
+
+def _dashed(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> VfsOptions:
+    from juicepy.chunk.store import StoreOptions
+    from juicepy.vfs.options import CacheOptions, VfsOptions
+
+    def same(*names: str) -> dict[str, Any]:
+        return {name: given[name] for name in names}
+
+    def seconds(*names: str) -> dict[str, Any]:
+        return {f"{name}_s": given[name] for name in names}
+
+    store = StoreOptions(
+        readahead=given["max_readahead"],
+        **same("max_uploads", "max_downloads", "buffer_size", "prefetch", "io_retries"),
+        **same("upload_limit", "download_limit", "cache_large_write", "cache_partial_only"),
+        **seconds("get_timeout", "put_timeout"),
+    )
+    cache = CacheOptions(
+        dirs=absolute_dirs(given["cache_dir"]),
+        mode=given["cache_mode"],
+        size=given["cache_size"],
+        items=given["cache_items"],
+        checksum=given["verify_cache_checksum"],
+        eviction=given["cache_eviction"],
+        scan_interval_s=given["cache_scan_interval"],
+        expire_s=given["cache_expire"],
+        free_space=given["free_space_ratio"],
+        max_stage_write=given["max_stage_write"],
+    )
+    return VfsOptions(
+        mount_point=mount_point,
+        network_interfaces=tuple(filter(None, given["network_interfaces"].split(","))),
+        root_squash=_squash("root_squash", given),
+        all_squash=_squash("all_squash", given),
+        store=store,
+        cache=cache,
+        metrics_address=metrics_address,
+        **same("subdir", "read_only", "no_bgjob", "atime_mode", "skip_dir_nlink", "sort_dir"),
+        **same("fast_statfs", "readdir_cache", "open_cache_limit", "backup_skip_trash"),
+        **same("enable_xattr", "enable_cap", "enable_selinux", "enable_ioctl", "umask"),
+        **same("prefix_internal", "hide_internal", "max_deletes"),
+        **same("storage", "bucket", "storage_class"),
+        **seconds("attr_cache", "entry_cache", "dir_entry_cache", "negative_entry_cache"),
+        **seconds("open_cache", "heartbeat", "skip_dir_mtime", "backup_meta"),
+    )
+
+
+def _fuse(given: Mapping[str, Any]) -> FuseOptions:
+    from juicepy.fuse.options import MAX_WRITE, FuseOptions
+
+    return FuseOptions(
+        fsname="JuiceFS:",
+        options=tuple(given["o"]),
+        read_only=given["read_only"],
+        max_write=min(given["max_fuse_io"], MAX_WRITE),
+    )
+
+
+def absolute_dirs(text: str) -> str:
+    """Cache directories, each absolute; `memory` stays. A comma separates where no colon does."""
+    parts = text.split(":")
+    if len(parts) == 1:
+        parts = text.split(",")
+    found = [part if part == "memory" else os.path.abspath(part) for part in parts if part]
+    if not found:
+        raise Refused("--cache-dir is empty")
+    return ":".join(found)
+
+
+def _squash(name: str, given: Mapping[str, Any]) -> tuple[int, int] | None:
+    text = given[name]
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None:
+        raise Refused(f"{_dashed(name)} {text!r} is not of the form UID:GID")
+    return int(match[1]), int(match[2])
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for item in filter(None, text.split(";")):
+        name, colon, value = item.partition(":")
+        if not colon or not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise Refused(f"--custom-labels {item!r} is not of the form name:value")
+        pairs.append((name, value))
+    return tuple(pairs)

@@ -1,0 +1,84 @@
+"""Serving a mount in this process, until it is unmounted or told to stop."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from juicepy.cmd.exporter import exporting
+from juicepy.errors import Refused
+
+if TYPE_CHECKING:
+    from juicepy.cmd.mount_options import MountOptions
+    from juicepy.volume import Format
+
+logger = logging.getLogger(__name__)
+
+_PR_SET_THP_DISABLE = 41
+
+
+def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> None:
+    """Mount `volume` and serve it; `ready` is called when the mount answers.
+
+    SIGTERM and SIGINT flush all and unmount, as an unmount from outside does.
+    """
+    from juicepy.jobs.backup import backing_up
+    from juicepy.metrics import Metrics
+    from juicepy.vfs.open import open_vfs
+
+    if options.no_thp:
+        ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    metrics = Metrics(_labels(options, volume))
+    with ExitStack() as stack:
+        address = stack.enter_context(exporting(options.metrics_address, metrics.exposition))
+        settings = replace(options.vfs, metrics_address=address)
+        vfs = stack.enter_context(open_vfs(options.url, settings, metrics=metrics))
+        if not (settings.read_only or settings.no_bgjob):
+            stack.enter_context(backing_up(vfs.meta, vfs.storage, settings, metrics))
+        fuse = replace(options.fuse, fsname=f"JuiceFS:{volume.name}", enable_acl=volume.enable_acl)
+        logger.info("Mounting volume %s at %s ...", volume.name, options.mount_point)
+        front_end(options.front_end)(vfs, options.mount_point, fuse, ready, stop)
+    logger.info("Volume %s is unmounted from %s", volume.name, options.mount_point)
+
+
+def front_end(name: str) -> Callable[..., None]:
+    """The function that speaks with the kernel: our own, or the one on llfuse."""
+    if name == "own":
+        from juicepy.fuse.server import serve as own
+
+        return own
+    try:
+        from juicepy.fuse.llfuse_front import serve as on_llfuse
+    except ImportError as error:
+        raise Refused("--fuse llfuse: the package llfuse is not installed") from error
+    return on_llfuse
+
+
+def _labels(options: MountOptions, volume: Format) -> dict[str, str]:
+    from juicepy import __version__
+
+    return dict(options.labels) | {
+        "instance": os.uname().nodename,
+        "juicefs_version": __version__,
+        "mp": options.mount_point,
+        "vol_name": volume.name,
+    }
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def told(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
