@@ -1,0 +1,207 @@
+"""Driver `file`: objects as files below a directory.
+
+The path of an object is the bucket string followed by the key (a bucket ends in `/`; if it does
+not, its last part begins every file name). A put writes `<dir>/.jfs.<name>.tmp.<random>` and
+renames it: readers see the old or the new object, and a crash leaves only a name that listings
+pass over. Directories appear with their first object and stay when the last one goes.
+
+A put returns when data, size and name are on the disk: fdatasync of the file, then fsync of its
+directory. The real client syncs nothing here; but fsync(2) of a mounted file promises that its
+blocks survive a power cut. Measured on ext4: 4 KiB 0.02 ms without, 0.4 ms with (8 threads:
+1600/s and more); 4 MiB about the same either way, as the disk has to take it soon.
+`durable=False` leaves it to the kernel.
+
+Calls block as long as the file system does: there is no time-out to set on a local file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+
+from juicepy.errors import ObjectNotFound
+from juicepy.object.storage import ObjectInfo
+from juicepy.object.target import Target
+from juicepy.types import Buffer
+
+TEMPORARY = ".jfs."
+_NAME_BYTES = 200  # stored: how much of a name is in its temporary one
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_KEPT = {errno.EACCES, errno.ENOSPC, errno.ETIMEDOUT, errno.EIO}
+_ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR))
+
+
+def open_file(target: Target) -> FileStorage:
+    return FileStorage(target.bucket.removeprefix("file://"))
+
+
+class FileStorage:
+    """ObjectStorage over local files; ENOSPC of the disk is passed on as it is."""
+
+    def __init__(self, root: str, *, durable: bool = True) -> None:
+        self._root = root
+        self._durable = durable
+
+    def __str__(self) -> str:
+        return f"file://{self._root}"
+
+    def get(self, key: str, off: int = 0, size: int | None = None) -> bytes:
+        try:
+            fd = os.open(self._root + key, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if size is None:
+                    size = os.fstat(fd).st_size - off
+                return _read(fd, off, size)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _translated(error, key) from error
+
+    def put(self, key: str, data: Buffer) -> None:
+        path = self._root + key
+        folder, slash, name = path.rpartition("/")
+        try:
+            if not name:
+                os.makedirs(path, exist_ok=True)
+                return
+            short = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
+            temporary = f"{folder}{slash}{TEMPORARY}{short}.tmp.{random.getrandbits(63)}"
+            fd = self._open_new(temporary, folder)
+            try:
+                self._fill(fd, data)
+                os.rename(temporary, path)
+            except BaseException:
+                with suppress(OSError):  # what went wrong first is what counts
+                    os.unlink(temporary)
+                raise
+            if self._durable:
+                _sync_directory(folder or "/")
+        except OSError as error:
+            raise _translated(error, key, absent=frozenset()) from error
+
+    def _open_new(self, path: str, folder: str) -> int:
+        try:
+            return os.open(path, _NEW, 0o666)
+        except FileNotFoundError:
+            self._make_folder(folder)
+            return os.open(path, _NEW, 0o666)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a directory and its parents; each new name is synced in the one that holds it."""
+        parent = os.path.dirname(folder)
+        if not os.path.isdir(parent):
+            self._make_folder(parent)
+        with suppress(FileExistsError):  # another thread's, or in the way: then open() tells
+            os.mkdir(folder)
+        if self._durable:
+            _sync_directory(parent)
+
+    def _fill(self, fd: int, data: Buffer) -> None:
+        try:
+            written = os.write(fd, data)
+            if written < len(data):
+                view = memoryview(data)
+                while written < len(view):
+                    written += os.write(fd, view[written:])
+            if self._durable:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def delete(self, key: str) -> None:
+        path = self._root + key
+        try:
+            if key.endswith("/"):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+        except OSError as error:
+            if error.errno not in _ABSENT and error.errno != errno.ENOTEMPTY:
+                raise _translated(error, key) from error
+
+    def head(self, key: str) -> ObjectInfo:
+        try:
+            found = os.stat(self._root + key)
+        except OSError as error:
+            raise _translated(error, key) from error
+        return ObjectInfo(key, found.st_size, found.st_mtime_ns)
+
+    def list_from(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Walks the directories in key order, passing over those that hold nothing wanted."""
+        base = self._root[: self._root.rfind("/") + 1]
+        stem = self._root[len(base) :]
+        try:
+            for found in _walk(base, stem + prefix, stem + after if after else "", ""):
+                yield ObjectInfo(found.key[len(stem) :], found.size, found.mtime_ns)
+        except OSError as error:
+            raise _translated(error, prefix) from error
+
+    def create(self) -> None:
+        folder = os.path.dirname(self._root)
+        try:
+            os.makedirs(folder or ".", exist_ok=True)
+        except OSError as error:
+            raise _translated(error, folder) from error
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _read(fd: int, off: int, size: int) -> bytes:
+    if size <= 0:
+        return b""
+    data = os.pread(fd, size, off)
+    if len(data) == size or not data:
+        return data
+    parts, got = [data], len(data)
+    while got < size and (data := os.pread(fd, size - got, off + got)):
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)
+
+
+def _sync_directory(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _walk(base: str, prefix: str, after: str, folder: str) -> Iterator[ObjectInfo]:
+    """Files below `base + folder` whose key begins with `prefix` and is > `after`, in order.
+
+    A directory sorts as its name with a slash, which is how its keys begin.
+    """
+    try:
+        with os.scandir(base + folder) as entries:
+            names = sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        key = folder + name
+        if name.endswith("/"):
+            wanted = key.startswith(prefix) or prefix.startswith(key)
+            if wanted and (key > after or after.startswith(key)):
+                yield from _walk(base, prefix, after, key)
+        elif key.startswith(prefix) and key > after and not name.startswith(TEMPORARY):
+            try:
+                found = os.stat(base + key)
+            except FileNotFoundError:
+                continue  # deleted since the directory was read
+            yield ObjectInfo(key, found.st_size, found.st_mtime_ns)
+
+
+def _translated(error: OSError, key: str, absent: frozenset[int] = _ABSENT) -> OSError:
+    if error.errno in absent:
+        return ObjectNotFound(key)
+    if error.errno in _KEPT:
+        return OSError(error.errno, error.strerror, key)
+    if error.errno in (errno.EPERM, errno.EROFS):
+        return OSError(errno.EACCES, error.strerror, key)
+    if error.errno == errno.EDQUOT:
+        return OSError(errno.ENOSPC, error.strerror, key)
+    return OSError(errno.EIO, error.strerror, key)
