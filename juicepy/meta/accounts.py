@@ -20,7 +20,7 @@ from juicepy.errors import posix_error
 from juicepy.meta.effects import Effects
 from juicepy.meta.engine import DirStats, MetaEngine, Quota
 from juicepy.meta.rules import is_trash
-from juicepy.types import ROOT, Cred, Inode, Kind
+from juicepy.types import ROOT, Cred, Inode, Kind, StatFs
 from juicepy.volume import Format
 
 logger = logging.getLogger(__name__)
@@ -107,6 +107,20 @@ class Accounts:
                 self._volume, self._volume_since, self._volume_read_s = fresh, (0, 0), now_s
         (space, inodes), (more, new) = self._volume, self._volume_since
         return max(0, space + more), max(0, inodes + new)
+
+    def statfs(self, root: Inode) -> StatFs:
+        """Room in the volume, or in the tightest quota over the directory `root`."""
+        setting = self._format or Format()
+        used, inodes = self.volume()
+        total = setting.capacity or _room_for(used, 1 << 50, 0.8)
+        files = setting.inodes or inodes + _files_for(inodes)
+        quota = self.tightest(root) if root != ROOT else None
+        if quota is not None:
+            if quota.max_space > 0:
+                total, used = quota.max_space, quota.used_space
+            if quota.max_inodes > 0:
+                files, inodes = quota.max_inodes, quota.used_inodes
+        return StatFs(total, max(0, total - used), inodes, max(0, files - inodes))
 
     def tightest(self, ino: Inode) -> Quota | None:
         """The quota with the least room that covers the directory; None if there is none."""
@@ -255,3 +269,18 @@ def _plus_stats(left: DirStats, right: DirStats) -> DirStats:
 
 def _gather(table: dict[K, Usage], key: K, usage: Usage) -> None:
     table[key] = _plus(table.get(key, (0, 0)), usage)
+
+
+def _room_for(used: int, total: int, share: float) -> int:
+    """`total` doubled until `used` is at most `share` of it."""
+    while used > total * share:
+        total *= 2
+    return total
+
+
+def _files_for(used: int) -> int:
+    """Free inodes to show: 10 Mi, doubled while the used ones are more than four times that."""
+    free = 10 << 20
+    while used > 4 * free:
+        free *= 2
+    return free

@@ -12,11 +12,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from errno import EINVAL, ELOOP, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, EPERM, EROFS
+from errno import EINVAL, ENAMETOOLONG, ENODATA, ENOENT, EPERM, EROFS
 from typing import TypeVar
 
 from juicepy.errors import NotFormatted, Refused, posix_error
-from juicepy.meta import acl, rules, trash, tree
+from juicepy.meta import acl, paths, rules, trash, tree
 from juicepy.meta.accounts import Accounts
 from juicepy.meta.background import QUOTA_FLUSH_S, STATS_FLUSH_S, Background, Job
 from juicepy.meta.cleanup import Deleter, DeleteSlice
@@ -103,7 +103,7 @@ class MetaClient:
         self._sessions = Sessions(engine, options.heartbeat_s, self._release_sustained)
         self._background = Background(engine)
         if options.subdir:
-            self.root = self._subdir(options.subdir)
+            self.root = paths.subdir(self, options.subdir, make=not options.read_only)
 
     # ------------------------------------------------------------ life
     @property
@@ -259,41 +259,7 @@ class MetaClient:
 
     def resolve(self, cred: Cred, path: bytes, *, follow: bool = True) -> tuple[Inode, Attr]:
         """Walk an absolute path with `cred`'s permissions. ENOENT, ENOTDIR, EACCES, ELOOP."""
-        for _ in range(40):
-            ino, attr, rest = self._walk(cred, path, follow=follow)
-            if rest is None:
-                return ino, attr
-            path = rest
-        raise posix_error(ELOOP, path)
-
-    def _walk(self, cred: Cred, path: bytes, *, follow: bool) -> tuple[Inode, Attr, bytes | None]:
-        """To the end of `path`, or to the first symlink: then the path to go on with."""
-        parts = [part for part in path.split(b"/") if part and part != b"."]
-        ino, attr = ROOT, self.getattr(ROOT)
-        for position, part in enumerate(parts):
-            if not attr.is_dir:
-                raise posix_error(ENOTDIR, part)
-            self._allow(attr, cred, rules.EXEC)
-            ino, attr = self.lookup(cred, ino, part)
-            is_last = position == len(parts) - 1
-            if attr.kind is Kind.SYMLINK and (follow or not is_last):
-                target = self.readlink(cred, ino)
-                above = b"" if target.startswith(b"/") else b"/".join(parts[:position])
-                return ino, attr, b"/".join((above, target, *parts[position + 1 :]))
-        return ino, attr, None
-
-    def _subdir(self, path: str) -> Inode:
-        ino = ROOT
-        for part in (part for part in os.fsencode(path).split(b"/") if part):
-            try:
-                ino, attr = self.lookup(SUPERUSER, ino, part)
-            except OSError as error:
-                if error.errno != ENOENT or self.options.read_only:
-                    raise
-                ino, attr = self.mkdir(SUPERUSER, ino, part, 0o777, 0)
-            if not attr.is_dir:
-                raise posix_error(ENOTDIR, path)
-        return ino
+        return paths.resolve(self, cred, path, follow=follow)
 
     def _allow(self, attr: Attr, cred: Cred, want: int) -> None:
         if attr.access_acl and not cred.is_root:
@@ -650,17 +616,7 @@ class MetaClient:
 
     def statfs(self, cred: Cred) -> StatFs:
         """Room in the volume, or in the tightest quota over the mounted directory."""
-        used, inodes = self.usage()
-        total = self.format.capacity or _room_for(used, 1 << 50, 0.8)
-        files = self.format.inodes or inodes + _files_for(inodes)
-        quota = self._accounts.tightest(self.root) if self.root != ROOT else None
-        if quota is not None:
-            if quota.max_space > 0:
-                total, used = quota.max_space, quota.used_space
-            if quota.max_inodes > 0:
-                files, inodes = quota.max_inodes, quota.used_inodes
-        used = min(used, total)
-        return StatFs(total, total - used, inodes, max(0, files - inodes))
+        return self._accounts.statfs(self.root)
 
     def parents(self, ino: Inode) -> dict[Inode, int]:
         """Directories that hold a name of it, with the number of names."""
@@ -739,18 +695,3 @@ class MetaClient:
             )
         self._deleter.delayed(now_ns // 10**9 - days * 86400)
         return removed
-
-
-def _room_for(used: int, total: int, share: float) -> int:
-    """`total` doubled until `used` is at most `share` of it."""
-    while used > total * share:
-        total *= 2
-    return total
-
-
-def _files_for(used: int) -> int:
-    """Free inodes to show: 10 Mi, doubled while the used ones are more than four times that."""
-    free = 10 << 20
-    while used > 4 * free:
-        free *= 2
-    return free
