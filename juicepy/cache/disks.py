@@ -1,0 +1,135 @@
+"""The block cache over several directories, and the opening of the cache a mount asked for."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from juicepy.cache.blockfile import LEVELS
+from juicepy.cache.cache import BlockCache
+from juicepy.cache.disk import DiskCache
+from juicepy.cache.evict import POLICIES
+from juicepy.cache.memory import MemoryCache, NoCache
+from juicepy.cache.options import BlockNames, CacheOptions
+from juicepy.cache.ring import Ring, legacy_member
+from juicepy.errors import Refused
+from juicepy.types import BlockKey, Buffer
+
+
+def open_cache(options: CacheOptions, volume_id: str, names: BlockNames) -> BlockCache:
+    """The cache of the volume whose UUID is `volume_id`, with its threads running.
+
+    Refused for an unknown setting or a directory that cannot be used.
+    """
+    if options.checksum not in LEVELS:
+        raise Refused(f"unknown cache checksum level {options.checksum!r}: {', '.join(LEVELS)}")
+    if options.eviction not in POLICIES:
+        raise Refused(f"unknown cache eviction {options.eviction!r}: {', '.join(POLICIES)}")
+    if options.size <= 0:
+        return NoCache()
+    if options.dirs == "memory":
+        return MemoryCache(options.size, options.items, options.eviction)
+    roots = sorted(os.path.join(path, volume_id) for path in expand(options.dirs))
+    share = replace(options, size=options.size // len(roots), items=-(-options.items // len(roots)))
+    disks: list[DiskCache] = []
+    for root in roots:
+        try:
+            disks.append(DiskCache(root, names, share).open())
+        except OSError as error:
+            for disk in disks:
+                disk.close()
+            where = os.path.dirname(root)
+            raise Refused(f"cache directory {where} cannot be used: {error.strerror}") from error
+    return disks[0] if len(disks) == 1 else DiskCaches(disks, names)
+
+
+def expand(dirs: str) -> list[str]:
+    """The directories that `--cache-dir` names: `a:b`, or `a,b`, each may have wildcards.
+
+    A wildcard stands for directories that exist; what follows the last one is made below each.
+    """
+    parts = [part for part in dirs.split(":") if part]
+    if len(parts) == 1:
+        parts = [part for part in dirs.split(",") if part]
+    found: list[str] = []
+    for part in parts:
+        found += _matching(os.path.expanduser(part))
+    if not found:
+        raise Refused(f"no cache directory matches {dirs!r}")
+    return sorted(dict.fromkeys(found))
+
+
+def _matching(pattern: str) -> list[str]:
+    names = pattern.rstrip("/").split("/")
+    wild = [at for at, name in enumerate(names) if any(sign in name for sign in "*?[")]
+    if not wild:
+        return [os.path.abspath(pattern)]
+    head, tail = "/".join(names[: wild[-1] + 1]), names[wild[-1] + 1 :]
+    return [os.path.join(os.path.abspath(path), *tail) for path in glob.glob(head)]
+
+
+class DiskCaches:
+    """One cache over several directories; those whose disk fails are left out. Thread-safe."""
+
+    def __init__(self, disks: Sequence[DiskCache], names: BlockNames) -> None:
+        self._disks = list(disks)  # sorted by path, as the legacy location needs
+        self._names = names
+        self._alive = self._disks, Ring([disk.ident for disk in disks])  # replaced as a whole
+
+    def disk(self, block: BlockKey) -> DiskCache | None:
+        """The directory that the block belongs to; None if none is left."""
+        key = self._names.object_key(block)
+        while True:
+            alive, ring = self._alive
+            if not alive:
+                return None
+            found = alive[ring.member(key)]
+            if not found.is_down:
+                return found
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        alive = [disk for disk in self._disks if not disk.is_down]
+        self._alive = alive, Ring([disk.ident for disk in alive])
+
+    def _legacy(self, block: BlockKey) -> DiskCache:
+        return self._disks[legacy_member(self._names.object_key(block), len(self._disks))]
+
+    def load(self, block: BlockKey, off: int = 0, size: int | None = None) -> Buffer | None:
+        disk = self.disk(block)
+        data = disk.load(block, off, size) if disk is not None else None
+        if data is None:
+            legacy = self._legacy(block)
+            if legacy is not disk:
+                data = legacy.load(block, off, size)
+        return data
+
+    def store(self, block: BlockKey, data: Buffer) -> None:
+        disk = self.disk(block)
+        if disk is not None:
+            disk.store(block, data)
+
+    def contains(self, block: BlockKey) -> bool:
+        disk = self.disk(block)
+        if disk is not None and disk.contains(block):
+            return True
+        return self._legacy(block).contains(block)
+
+    def discard(self, block: BlockKey) -> None:
+        disk = self.disk(block)
+        if disk is not None:
+            disk.discard(block)
+        legacy = self._legacy(block)
+        if legacy is not disk:
+            legacy.discard(block)
+
+    def stats(self) -> tuple[int, int]:
+        """(blocks, bytes) held by all directories."""
+        each = [disk.stats() for disk in self._disks]
+        return sum(blocks for blocks, _ in each), sum(size for _, size in each)
+
+    def close(self) -> None:
+        for disk in self._disks:
+            disk.close()

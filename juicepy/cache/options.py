@@ -1,0 +1,35 @@
+"""What a mount chose for its cache (spec cache.md 4, 5). Sizes in bytes, times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from juicepy.types import BlockKey
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """`dirs` as given: `a:b`, with wildcards, or `memory`. `size` 0: no cache.
+
+    `items` 0: as many as the file system has room for. `expire_s` 0: blocks do not age.
+    `checksum`: none, full, shrink or extend; `eviction`: none, 2-random or lru.
+    """
+
+    dirs: str = "memory"
+    mode: int = 0o600
+    size: int = 100 << 30
+    items: int = 0
+    checksum: str = "extend"
+    eviction: str = "2-random"
+    scan_interval_s: float = 3600.0  # negative: only at the start
+    expire_s: float = 0.0
+    free_space: float = 0.1
+
+
+class BlockNames(Protocol):
+    """How blocks are called on disk: as their objects."""
+
+    def object_key(self, block: BlockKey, /) -> str: ...
+
+    def parse_key(self, key: str, /) -> BlockKey | None: ...
