@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -18,6 +18,9 @@ from juicepy.errors import Refused
 
 if TYPE_CHECKING:
     from juicepy.cmd.mount_options import MountOptions
+    from juicepy.metrics import Metrics
+    from juicepy.vfs.options import VfsOptions
+    from juicepy.vfs.vfs import VFS
     from juicepy.volume import Format
 
 logger = logging.getLogger(__name__)
@@ -30,7 +33,6 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> N
 
     SIGTERM and SIGINT flush all and unmount, as an unmount from outside does.
     """
-    from juicepy.jobs.backup import backing_up
     from juicepy.metrics import Metrics
     from juicepy.vfs.open import open_vfs
 
@@ -44,11 +46,25 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> N
         settings = replace(options.vfs, metrics_address=address)
         vfs = stack.enter_context(open_vfs(options.url, settings, metrics=metrics))
         if not (settings.read_only or settings.no_bgjob):
-            stack.enter_context(backing_up(vfs.meta, vfs.storage, settings, metrics))
+            stack.enter_context(_backups(vfs, settings, metrics))
         fuse = replace(options.fuse, fsname=f"JuiceFS:{volume.name}", enable_acl=volume.enable_acl)
         logger.info("Mounting volume %s at %s ...", volume.name, options.mount_point)
         front_end(options.front_end)(vfs, options.mount_point, fuse, ready, stop)
     logger.info("Volume %s is unmounted from %s", volume.name, options.mount_point)
+
+
+def _backups(vfs: VFS, settings: VfsOptions, metrics: Metrics) -> AbstractContextManager[None]:
+    from juicepy.jobs.backup import backing_up
+
+    meta = vfs.meta
+    return backing_up(
+        meta.engine,
+        vfs.store.storage,
+        lambda: meta.format,
+        metrics,
+        interval_s=settings.backup_meta_s,
+        skip_trash=settings.backup_skip_trash,
+    )
 
 
 def front_end(name: str) -> Callable[..., None]:

@@ -138,7 +138,7 @@ def keys_from_environment(given: dict[str, Any]) -> set[str]:
 
 def read_key(path: str) -> str:
     """The PEM text at `path`. Refused if it is no private key, or the passphrase does not fit."""
-    from juicepy.object.encrypt import load_private_key
+    from juicepy.object.crypto import load_private_key
 
     try:
         pem = Path(path).read_text(encoding="ascii")
