@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgpack
-
 from juicepy.meta.codec import (
     MTIME_AT,
     NLINK_AT,
@@ -22,6 +20,7 @@ from juicepy.meta.codec import (
     encode_slice,
     encode_times,
 )
+from juicepy.meta.redis import scripts
 from juicepy.meta.redis.keys import Keys, owner_field, owner_of, ref_field
 from juicepy.meta.tx import Key, LockOwner, Ref, Writes
 from juicepy.types import Inode, SessionId
@@ -56,8 +55,7 @@ class Program:
     entries: dict[tuple[Inode, bytes], bytes | None] = field(default_factory=dict)
 
     def pack(self) -> bytes:
-        packed: bytes = msgpack.packb((self.checks, self.asks, self.changes, self.patches))
-        return packed
+        return scripts.pack((self.checks, self.asks, self.changes, self.patches))
 
     def check(self, key: Key, *how: Any) -> None:
         self.checks.append(how)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-import msgpack
-
 from juicepy.meta.codec import (
     decode_attr,
     decode_entry,
@@ -30,7 +28,7 @@ from juicepy.meta.redis import url as redis_url
 from juicepy.meta.redis.keys import Keys
 from juicepy.meta.redis.leftovers import Leftovers, scan_hash, scan_keys
 from juicepy.meta.redis.link import Link, ReplyRefused
-from juicepy.meta.redis.scripts import COMMIT, LOOKUP
+from juicepy.meta.redis.scripts import COMMIT, LOOKUP, pack
 from juicepy.meta.redis.sessions import Sessions
 from juicepy.meta.redis.transaction import Transactions
 from juicepy.meta.redis.usage import UsageRows
@@ -206,7 +204,7 @@ class RedisEngine:
             if int(old or 0) > value - diff:
                 return False
             unchanged = (1, key, False if old is None else old)
-            program = msgpack.packb(((unchanged,), (), (("SET", key, b"%d" % value),), ()))
+            program = pack(((unchanged,), (), (("SET", key, b"%d" % value),), ()))
             if self._link.script(COMMIT, key, program)[0] == 1:
                 return True
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgpack
-
 from juicepy.meta.codec import decode_refs
 from juicepy.meta.engine import DelayedSlices, DeletedFile
 from juicepy.meta.redis.keys import Keys, ref_field, ref_of
 from juicepy.meta.redis.link import Link
 from juicepy.meta.redis.reads import pairs
-from juicepy.meta.redis.scripts import COMMIT
+from juicepy.meta.redis.scripts import COMMIT, pack
 from juicepy.meta.tx import Ref
 from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Inode, SliceId
 
@@ -100,7 +98,7 @@ class Leftovers:
         key = self._keys.named("sliceRef")
         for ref in refs:  # one call each: only this field must not have changed meanwhile
             one = ref_field(ref)
-            program = msgpack.packb((((2, key, b"0", one),), (), (("HDEL", key, one),), ()))
+            program = pack((((2, key, b"0", one),), (), (("HDEL", key, one),), ()))
             self._link.script(COMMIT, key, program)
 
 

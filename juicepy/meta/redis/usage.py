@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgpack
-
 from juicepy.meta.codec import decode_limits, encode_limits
 from juicepy.meta.engine import DirStats, Quota
 from juicepy.meta.redis.commit import QUOTAS, STATS
 from juicepy.meta.redis.keys import Keys
 from juicepy.meta.redis.link import Link
-from juicepy.meta.redis.scripts import ADD_EXISTING
+from juicepy.meta.redis.scripts import ADD_EXISTING, pack
 from juicepy.meta.redis.wire import Command
 from juicepy.types import Inode
 
@@ -111,6 +109,6 @@ class UsageRows:
         if not rows:
             return []
         as_fields: list[tuple[Any, ...]] = [(b"%d" % ident, *numbers) for ident, *numbers in rows]
-        program = msgpack.packb(([self._keys.named(name) for name in names], as_fields))
+        program = pack(([self._keys.named(name) for name in names], as_fields))
         odd = self._link.script(ADD_EXISTING, self._keys.named(guard), program, repeatable=False)
         return [int(ident) for ident in odd]

@@ -6,11 +6,19 @@ import hashlib
 from dataclasses import dataclass
 from importlib import resources
 
+import msgpack
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
     text: bytes
     sha: bytes
+
+
+def pack(program: object) -> bytes:
+    """An argument for cmsgpack.unpack, which knows byte strings in their old form only."""
+    packed: bytes = msgpack.packb(program, use_bin_type=False)
+    return packed
 
 
 def load(name: str) -> Script:
