@@ -61,6 +61,17 @@ _GAUGES = (
     "total_inodes",
 )
 
+_COUNTED_ELSEWHERE = (
+    "blockcache_drops",
+    "blockcache_evicts",
+    "blockcache_hits",
+    "blockcache_hit_bytes",
+    "blockcache_miss",
+    "blockcache_miss_bytes",
+    "blockcache_writes",
+    "blockcache_write_bytes",
+)
+
 
 def exponential(first: float, factor: float, count: int) -> list[float]:
     """`count` upper bounds of buckets, each `factor` times the one before."""
@@ -133,6 +144,17 @@ class Distribution:
         yield _histogram_family(name, "Distribution.", self._bounds, buckets, total)
 
 
+class WatchedCounter:
+    """A counter whose value is kept elsewhere and asked for at each snapshot."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.source: Callable[[], float] = lambda: 0.0
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(PREFIX + self._name, _help(self._name), self.source())
+
+
 class Metrics:
     """All metrics of one client, in a registry of their own.
 
@@ -143,6 +165,7 @@ class Metrics:
         self.labels = dict(labels or {})
         self.registry = CollectorRegistry()
         self._gauges = {name: self._gauge(name) for name in _GAUGES}
+        self._watched: dict[str, WatchedCounter] = {}
         self._declare_hot()
         self._declare_counters()
         self._declare_histograms()
@@ -181,14 +204,8 @@ class Metrics:
 
     def _declare_counters(self) -> None:
         counter = self._counter
-        self.blockcache_drops = counter("blockcache_drops")
-        self.blockcache_evicts = counter("blockcache_evicts")
-        self.blockcache_hits = counter("blockcache_hits")
-        self.blockcache_hit_bytes = counter("blockcache_hit_bytes")
-        self.blockcache_miss = counter("blockcache_miss")
-        self.blockcache_miss_bytes = counter("blockcache_miss_bytes")
-        self.blockcache_writes = counter("blockcache_writes")
-        self.blockcache_write_bytes = counter("blockcache_write_bytes")
+        for name in _COUNTED_ELSEWHERE:
+            self._watched[name] = self._add(WatchedCounter(name))
         self.fuse_ops_io_errors = counter("fuse_ops_io_errors", "errno")
         self.transaction_restart = counter("transaction_restart", "method")
         self.object_request_data_bytes = counter(
@@ -219,17 +236,23 @@ class Metrics:
             "juicefs_bgjob_duration_seconds", exponential(1, 2, 13), "job", "status"
         )
 
-    def watch(self, gauge: str, source: Callable[[], float]) -> None:
-        """Let `source` tell the value of `gauge` at each snapshot; where it fails it stays 0."""
+    def watch(self, name: str, source: Callable[[], float]) -> None:
+        """Let `source` tell the value at each snapshot; where it fails with OSError it is 0.
+
+        For every gauge, and for the counters of `_COUNTED_ELSEWHERE`.
+        """
 
         def value() -> float:
             try:
                 return float(source())
             except OSError as error:
-                logger.warning("metric %s is not known now: %s", gauge, error)
+                logger.warning("metric %s is not known now: %s", name, error)
                 return 0.0
 
-        self._gauges[gauge].set_function(value)
+        if name in self._watched:
+            self._watched[name].source = value
+        else:
+            self._gauges[name].set_function(value)
 
     def set(self, gauge: str, value: float) -> None:
         self._gauges[gauge].set(value)

@@ -27,7 +27,7 @@ def stats(metrics: Metrics) -> dict[str, str]:
 
 
 def test_counters_keep_the_names_of_juicefs(metrics: Metrics) -> None:
-    metrics.blockcache_hits.inc(3)
+    metrics.watch("blockcache_hits", lambda: 3)
     metrics.fuse_ops.observe("read", 0.5)
     metrics.bgjob_deletions.labels("trash").inc()
     found = exposed(metrics)

@@ -1,0 +1,316 @@
+"""Open files: what the handles of one inode share, and the order of buffers and metadata.
+
+A file's data is in three places: slices in the metadata, a writer's buffers on top of them, and
+the views a reader keeps of the slices. The rules here keep them telling one story:
+
+- what was written here is seen at once: by reads (they flush what they overlap) and in attributes
+  (`merged`: length and mtime of unwritten data count);
+- what others wrote is seen after the next open, and as soon as attributes tell of it (`seen`);
+- an operation on stored data (truncate, fallocate, copy, setting times) flushes first;
+- an error of a background upload belongs to the writer: a flush on behalf of somebody else leaves
+  it for the next write, fsync or close.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from juicepy.chunk import overlay
+from juicepy.chunk.store import BlockStore
+from juicepy.concurrency import Lock
+from juicepy.errors import posix_error
+from juicepy.meta import rules
+from juicepy.meta.client import MetaClient
+from juicepy.types import (
+    CHUNK_BITS,
+    CHUNK_SIZE,
+    MAX_FILE_SIZE,
+    Attr,
+    Buffer,
+    Inode,
+    Slice,
+    SliceId,
+)
+from juicepy.vfs.buffers import WriteBuffers
+from juicepy.vfs.reader import FileReader
+from juicepy.vfs.writer import FileWriter
+
+REMEMBERED = 100_000  # closed files of which we know what the kernel's pages show
+ROOM_AHEAD = 4 << 20  # growth that is checked against quotas at once
+ROOM_VALID_S = 2.0
+MANY_CHUNKS = 8  # in a file of more, seeking asks first which chunks there are
+
+Seen = tuple[int, int]  # mtime_ns, length
+
+
+class OpenFile:
+    """One inode with its reader, its writer once somebody writes, and what is known of it.
+
+    `seen` is what the metadata told last: another value there means that the slices have changed.
+    `version` counts the changes of the file that were made through here.
+    """
+
+    def __init__(self, meta: MetaClient, store: BlockStore, buffers: WriteBuffers, ino: Inode):
+        self.ino = ino
+        self.reader = FileReader(meta, store, ino)
+        self.writer: FileWriter | None = None
+        self.handles = 0
+        self.length = 0
+        self.version = 0
+        self.posix_owners: set[int] = set()
+        self._meta, self._store, self._buffers = meta, store, buffers
+        self._lock = Lock("open_file")  # guards the making of `writer`, and `length`, `seen`
+        self._seen: Seen | None = None
+        self._checked_s = 0.0
+        self._wrote_ns = 0
+        self._strip = False  # a user without privileges wrote: suid and sgid go
+        self._failure: OSError | None = None  # of the writer, met by somebody else
+        self._room = (0, 0.0)  # a length that fits the quotas, until when that may be believed
+
+    # -- attributes
+    def saw(self, attr: Attr, version: int) -> None:
+        """The metadata told `attr`, asked for when `version` was current."""
+        seen = (attr.mtime_ns, attr.length)
+        with self._lock:
+            changed = self._seen is not None and self._seen != seen
+            self._seen = seen
+            if version == self.version:
+                self.length = max(attr.length, self.writer.length if self.writer else 0)
+            else:
+                self.length = max(attr.length, self.length)
+            self._checked_s = time.monotonic()
+        if changed:
+            self.reader.invalidate_all()
+
+    def merged(self, attr: Attr) -> Attr:
+        """`attr` with what is written here and not stored yet."""
+        writer = self.writer
+        if writer is None or not writer.has_dirty():
+            return attr
+        changes = attr.with_(
+            length=max(attr.length, writer.length), mtime_ns=max(attr.mtime_ns, self._wrote_ns)
+        )
+        if self._strip:
+            changes.mode = rules.without_privileges(attr.mode)
+        return changes
+
+    def fresh(self) -> Attr:
+        """Attributes as the metadata has them now, merged. ENOENT."""
+        for _ in range(3):  # a commit in between makes what was fetched too old
+            version = self.version
+            attr = self._meta.getattr(self.ino)
+            if version == self.version:
+                break
+        self.saw(attr, version)
+        return self.merged(attr)
+
+    def current(self, attr: Attr) -> Attr:
+        """What to tell of the file, of which a lookup or listing has just told `attr`."""
+        if self.writer is None and self.version == 0:
+            self.saw(attr, 0)
+            return attr
+        return self.fresh()  # `attr` may be from before a commit of ours
+
+    @property
+    def seen(self) -> Seen | None:
+        return self._seen
+
+    # -- data
+    def read(self, offset: int, size: int, max_age_s: float) -> list[Buffer]:
+        if self.writer is not None and self.writer.has_dirty(offset, size):
+            self.flush_for_others()
+        if offset + size > self.length and time.monotonic() - self._checked_s > max_age_s:
+            self.fresh()  # others may have appended
+        return self.reader.read(offset, size, self.length)
+
+    def write(self, offset: int, data: memoryview, *, strip: bool) -> None:
+        end = offset + len(data)
+        if end > MAX_FILE_SIZE:
+            raise posix_error(errno.EFBIG)
+        if self._failure is not None:
+            self._raise_failure()
+        if end > self.length:
+            self._check_room(end)
+        writer = self.writer or self._make_writer()
+        self._wrote_ns = time.time_ns()
+        self._strip = strip or (self._strip and writer.has_dirty())
+        writer.write(offset, data)
+        if end > self.length:
+            with self._lock:
+                self.length = max(self.length, end)
+
+    def flush(self) -> None:
+        """Store all that was written before; raises what failed, once."""
+        if self.writer is not None:
+            self.writer.flush()
+        if self._failure is not None:
+            self._raise_failure()
+
+    def flush_for_others(self) -> None:
+        """Like `flush`, but an error is also kept for who wrote the data."""
+        if self.writer is None:
+            return
+        try:
+            self.writer.flush()
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def changed(self, offset: int, size: int | None, attr: Attr) -> None:
+        """The slices of the range (None: all) were changed by an operation of ours."""
+        with self._lock:
+            self.version += 1
+            self.length = attr.length
+        if size is None:
+            self.reader.invalidate_all()
+        else:
+            self.reader.invalidate(offset, size)
+
+    # -- what the writer asks
+    def new_slice(self) -> SliceId:
+        return self._meta.new_slice()
+
+    def commit(self, ino: Inode, index: int, piece: Slice, mtime_ns: int) -> Attr:
+        """The time is that of the last write, as `merged` has been telling."""
+        return self._meta.write(ino, index, piece, max(mtime_ns, self._wrote_ns), strip=self._strip)
+
+    # -- private
+    def _make_writer(self) -> FileWriter:
+        with self._lock:
+            if self.writer is None:
+                self.writer = FileWriter(
+                    _Sink(self), self._store, self.ino, self._buffers, self._committed
+                )
+            return self.writer
+
+    def _committed(self, offset: int, size: int, attr: Attr) -> None:
+        with self._lock:
+            self.version += 1
+            self.length = max(self.length, attr.length)
+        self.reader.invalidate(offset, size)
+
+    def _check_room(self, end: int) -> None:
+        """ENOSPC, EDQUOT if the file may not grow so."""
+        length, until_s = self._room
+        if end <= length and time.monotonic() < until_s:
+            return
+        stored = self._seen[1] if self._seen else 0
+        length = end + ROOM_AHEAD
+        try:
+            self._meta.check_growth(self.ino, stored, length)
+        except OSError:
+            length = end
+            self._meta.check_growth(self.ino, stored, length)
+        self._room = (length, time.monotonic() + ROOM_VALID_S)
+
+    def _raise_failure(self) -> None:
+        with self._lock:
+            error, self._failure = self._failure, None
+        if error is not None:
+            raise error
+
+
+@dataclass(frozen=True, slots=True)
+class _Sink:
+    """Where the writer of a file commits."""
+
+    file: OpenFile
+
+    def new_slice(self) -> SliceId:
+        return self.file.new_slice()
+
+    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, /) -> Attr:
+        return self.file.commit(ino, index, piece, mtime_ns)
+
+
+@dataclass(slots=True)
+class FileHandle:
+    """An open file. `flags` as in open(2)."""
+
+    file: OpenFile
+    flags: int
+    flock_owners: set[int] = field(default_factory=set)
+
+    @property
+    def is_writable(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_RDONLY
+
+    @property
+    def is_readable(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_WRONLY
+
+
+class Files:
+    """The open files of a mount by inode. Thread-safe."""
+
+    def __init__(self, make: Callable[[Inode], OpenFile]) -> None:
+        self._make = make
+        self._lock = Lock("files")  # guards _by_inode, the counts of handles, and _known
+        self._by_inode: dict[Inode, OpenFile] = {}
+        self._known: OrderedDict[Inode, Seen] = OrderedDict()
+
+    def acquire(self, ino: Inode, attr: Attr) -> tuple[OpenFile, bool]:
+        """The open file with one more handle; whether it is as it was when last open here."""
+        now = (attr.mtime_ns, attr.length)
+        with self._lock:
+            file = self._by_inode.get(ino)
+            if file is None:
+                file = self._by_inode[ino] = self._make(ino)
+                before = self._known.pop(ino, None)
+            else:
+                before = file.seen
+            file.handles += 1
+        file.saw(attr, file.version)
+        return file, before == now
+
+    def release(self, file: OpenFile) -> bool:
+        """One handle less; tells whether it was the last."""
+        with self._lock:
+            file.handles -= 1
+            if file.handles:
+                return False
+            self._by_inode.pop(file.ino, None)
+            if file.seen is not None:
+                self._known[file.ino] = file.seen
+                self._known.move_to_end(file.ino)
+                if len(self._known) > REMEMBERED:
+                    self._known.popitem(last=False)
+            return True
+
+    def find(self, ino: Inode) -> OpenFile | None:
+        return self._by_inode.get(ino)
+
+    def all(self) -> list[OpenFile]:
+        with self._lock:
+            return list(self._by_inode.values())
+
+
+def seek(meta: MetaClient, ino: Inode, offset: int, length: int, *, data: bool) -> int:
+    """Where from `offset` on stored data (or a hole) begins; the end of the file is a hole.
+
+    ENXIO beyond the end, or if no data follows.
+    """
+    if not 0 <= offset < length:
+        raise posix_error(errno.ENXIO)
+    stored = set(meta.chunk_indexes(ino)) if length > MANY_CHUNKS * CHUNK_SIZE else None
+    while offset < length:
+        index, pos = offset >> CHUNK_BITS, offset & (CHUNK_SIZE - 1)
+        base = index << CHUNK_BITS
+        slices = meta.slices(ino, index) if stored is None or index in stored else ()
+        for piece in overlay.build(slices, pos):
+            if base + piece.pos >= length:
+                break
+            if bool(piece.id) == data:
+                return base + piece.pos
+            offset = base + piece.pos + piece.length
+        if not data and offset < min(base + CHUNK_SIZE, length):
+            return offset  # nothing is stored from here to the end of the chunk
+        offset = base + CHUNK_SIZE
+    if data:
+        raise posix_error(errno.ENXIO)
+    return length

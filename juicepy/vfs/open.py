@@ -1,0 +1,165 @@
+"""Putting a file system together: engine, metadata client, storage, cache, block store, VFS."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from juicepy.cache.cache import BlockCache
+from juicepy.cache.disks import expand, open_cache
+from juicepy.cache.options import CacheOptions
+from juicepy.chunk import compact
+from juicepy.chunk.layout import Layout
+from juicepy.chunk.store import BlockStore
+from juicepy.meta.client import MetaClient, MetaOptions, open_meta
+from juicepy.meta.compaction import Compacted
+from juicepy.meta.registry import open_engine
+from juicepy.metrics import Metrics
+from juicepy.object.registry import open_storage
+from juicepy.object.storage import ObjectStorage
+from juicepy.types import Slice, SliceId
+from juicepy.vfs.buffers import WriteBuffers
+from juicepy.vfs.config import VERSION
+from juicepy.vfs.options import VfsOptions
+from juicepy.vfs.vfs import VFS
+from juicepy.volume import Format
+
+__all__ = ["CacheOptions", "VfsOptions", "new_metrics", "open_vfs"]
+
+
+@contextmanager
+def open_vfs(
+    meta_url: str,
+    options: VfsOptions | None = None,
+    *,
+    passphrase: str = "",
+    metrics: Metrics | None = None,
+    on_gone: Callable[[str], None] | None = None,
+) -> Iterator[VFS]:
+    """The file system of the volume at `meta_url`, with a session of its own.
+
+    At the end all data is flushed (the first error of that is raised) and the session closed.
+    `passphrase` is that of the volume's private key. `on_gone` is told if the volume is destroyed.
+    """
+    options = options or VfsOptions()
+    with ExitStack() as stack:
+        engine = open_engine(meta_url)
+        stack.callback(engine.close)
+        meta = open_meta(engine, _meta_options(options))
+        metrics = metrics or new_metrics(meta.format, options)
+        storage = _storage(meta.format, options, passphrase, metrics)
+        stack.callback(storage.close)
+        layout = Layout(meta.format.block_size_bytes, meta.format.hash_prefix)
+        cache = open_cache(options.cache, meta.format.uuid, layout)
+        stack.callback(cache.close)
+        compression = meta.format.compression
+        store = BlockStore(storage, cache, layout, compression, options.store, metrics)
+        _watch_cache(metrics, cache, store)
+        stack.callback(store.close)
+        _connect(meta, store, metrics, on_gone)
+        meta.start_session()
+        stack.callback(meta.close_session)
+        buffers = WriteBuffers(options.store.buffer_size).start()
+        stack.callback(buffers.close)
+        vfs = VFS(meta, store, buffers, options, metrics, _cache_dirs(meta.format, options))
+        stack.callback(vfs.destroy)
+        yield vfs
+
+
+def new_metrics(
+    volume: Format, options: VfsOptions, custom: Mapping[str, str] | None = None
+) -> Metrics:
+    """Metrics with the labels that every sample of a mount has, and `custom` ones."""
+    labels = {
+        "instance": socket.gethostname(),
+        "juicefs_version": VERSION,
+        "mp": options.mount_point,
+        "vol_name": volume.name,
+    }
+    return Metrics(labels | dict(custom or {}))
+
+
+def _meta_options(options: VfsOptions) -> MetaOptions:
+    return MetaOptions(
+        read_only=options.read_only,
+        no_bgjob=options.no_bgjob,
+        heartbeat_s=options.heartbeat_s,
+        subdir=options.subdir,
+        atime_mode=options.atime_mode,
+        skip_dir_mtime_ns=round(options.skip_dir_mtime_s * 1e9),
+        mount_point=options.mount_point,
+        max_deletes=options.max_deletes,
+    )
+
+
+def _storage(
+    volume: Format, options: VfsOptions, passphrase: str, metrics: Metrics
+) -> ObjectStorage:
+    chosen = {
+        "storage": options.storage,
+        "bucket": options.bucket,
+        "storage_class": options.storage_class,
+    }
+    volume = volume.with_(**{name: value for name, value in chosen.items() if value is not None})
+    storage_class = volume.storage_class or "STANDARD"
+
+    def observe(method: str, seconds: float, size: int, error: OSError | None) -> None:
+        metrics.object_request(method, seconds, size, storage_class)
+        if error is not None and not isinstance(error, FileNotFoundError):
+            metrics.object_request_errors.inc()
+
+    store = options.store
+    return open_storage(
+        volume,
+        passphrase=passphrase,
+        io_retries=store.io_retries,
+        get_timeout_s=store.get_timeout_s,
+        put_timeout_s=store.put_timeout_s,
+        upload_limit=store.upload_limit or volume.upload_limit,
+        download_limit=store.download_limit or volume.download_limit,
+        observe=observe,
+    )
+
+
+def _cache_dirs(volume: Format, options: VfsOptions) -> str:
+    """The directories as `.config` tells them."""
+    if options.cache.dirs == "memory" or options.cache.size <= 0:
+        return options.cache.dirs
+    paths = expand(options.cache.dirs)
+    return ":".join(os.path.join(path, volume.uuid) for path in paths)
+
+
+def _watch_cache(metrics: Metrics, cache: BlockCache, store: BlockStore) -> None:
+    watch = metrics.watch
+    watch("blockcache_blocks", lambda: cache.stats()[0])
+    watch("blockcache_bytes", lambda: cache.stats()[1])
+    watch("blockcache_hits", lambda: store.stats().hits)
+    watch("blockcache_hit_bytes", lambda: store.stats().hit_bytes)
+    watch("blockcache_miss", lambda: store.stats().misses)
+    watch("blockcache_miss_bytes", lambda: store.stats().miss_bytes)
+
+
+def _connect(
+    meta: MetaClient,
+    store: BlockStore,
+    metrics: Metrics,
+    on_gone: Callable[[str], None] | None,
+) -> None:
+    """What the metadata client leaves to the data path: deleting and compacting slices."""
+
+    def compacted(slices: tuple[Slice, ...], new_slice: Callable[[], SliceId]) -> Compacted | None:
+        plan = compact.plan(slices)
+        if plan is None:
+            return None
+        new = new_slice()
+        size = compact.copy(store, plan.view, new)
+        metrics.compact_size_histogram_bytes.observe(size)
+        return Compacted(plan.skipped, plan.taken, Slice(plan.pos, new, size, 0, size))
+
+    meta.observe = metrics.meta_ops.observe
+    meta.on_delete_slice(store.remove)
+    meta.on_compact(compacted)
+    if on_gone is not None:
+        meta.on_gone(on_gone)

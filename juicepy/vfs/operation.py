@@ -1,0 +1,74 @@
+"""What goes on around every operation of the VFS: mapping of users, counting, timing, logging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from time import perf_counter
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from juicepy.metrics import Metrics
+from juicepy.types import Cred, DirEntry
+from juicepy.vfs.accesslog import AccessLog
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Observed(Protocol):
+    """Who has operations: where they are counted and logged, and whom its users become."""
+
+    log: AccessLog
+    metrics: Metrics
+    squash: Callable[[Cred], Cred] | None
+
+
+V = TypeVar("V", bound=Observed)
+Method = Callable[Concatenate[V, Cred, P], R]
+
+
+def operation(method: Method[V, P, R]) -> Method[V, P, R]:
+    """A method of the VFS that the access log and the metrics call by its name."""
+    op = method.__name__.removeprefix("try_")
+
+    @wraps(method)
+    def observed(self: V, cred: Cred, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.squash is not None:
+            cred = self.squash(cred)
+        began = perf_counter()
+        try:
+            result = method(self, cred, *args, **kwargs)
+        except OSError as error:
+            seconds = perf_counter() - began
+            self.metrics.fuse_failed(error)
+            self.metrics.fuse_ops.observe(op, seconds)
+            if self.log.readers:
+                self.log.write(cred, op, (*args, *kwargs.values()), None, error, seconds)
+            raise
+        seconds = perf_counter() - began
+        self.metrics.fuse_ops.observe(op, seconds)
+        if self.log.readers:
+            self.log.write(cred, op, (*args, *kwargs.values()), result, None, seconds)
+        return result
+
+    return observed
+
+
+def observed_listing(
+    owner: Observed, cred: Cred, args: tuple[Any, ...], entries: Iterator[tuple[int, DirEntry]]
+) -> Iterator[tuple[int, DirEntry]]:
+    """`entries`, counted and logged as one `readdir` once the caller has taken what it can hold."""
+    began, count, failed = perf_counter(), 0, None
+    try:
+        for pair in entries:
+            yield pair
+            count += 1
+    except OSError as error:
+        failed = error
+        owner.metrics.fuse_failed(error)
+        raise
+    finally:
+        seconds = perf_counter() - began
+        owner.metrics.fuse_ops.observe("readdir", seconds)
+        if owner.log.readers:
+            owner.log.write(cred, "readdir", args, count, failed, seconds)

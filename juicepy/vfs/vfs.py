@@ -1,0 +1,593 @@
+"""VFS: the file system as a kernel asks for it, over metadata and blocks (`vfs/api.py`).
+
+A method first looks whether it is about a virtual file (`control.py`), then hands on to the
+metadata client and, for the data of files, to `files.py`. Nothing here knows a rule of POSIX.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from juicepy.chunk.store import BlockStore
+from juicepy.errors import posix_error
+from juicepy.meta.client import MetaClient
+from juicepy.metrics import Metrics
+from juicepy.types import (
+    KIND_OF,
+    MAX_FILE_SIZE,
+    ROOT,
+    TRASH,
+    Attr,
+    Buffer,
+    Cred,
+    DirEntry,
+    Fh,
+    Inode,
+    Kind,
+    LockKind,
+    PosixLock,
+    SetAttr,
+    StatFs,
+)
+from juicepy.vfs import control, files, flags, xattrs
+from juicepy.vfs.accesslog import AccessLog
+from juicepy.vfs.api import Found, Notifier, Opened
+from juicepy.vfs.buffers import WriteBuffers
+from juicepy.vfs.commands import Commands
+from juicepy.vfs.config import config_text
+from juicepy.vfs.files import FileHandle, Files, OpenFile
+from juicepy.vfs.handles import DirHandle, HandleTable, StreamHandle, handle_numbers
+from juicepy.vfs.operation import observed_listing, operation
+from juicepy.vfs.options import VfsOptions
+from juicepy.vfs.warmup import WarmUp
+
+logger = logging.getLogger(__name__)
+
+WRITE_KILL_SUIDGID = 4  # FUSE_WRITE_KILL_SUIDGID
+_WHOLE_FILE = 0x7FFFFFFFFFFFFFFF
+_NOTHING = SetAttr()
+_SYNCHRONIZED = ("mode", "mtime_ns")  # a later commit of buffered data would undo these
+
+
+class VFS:
+    """See `vfs/api.py` for what the methods promise. Thread-safe."""
+
+    def __init__(
+        self,
+        meta: MetaClient,
+        store: BlockStore,
+        buffers: WriteBuffers,
+        options: VfsOptions | None = None,
+        metrics: Metrics | None = None,
+        cache_dirs: str = "memory",
+    ) -> None:
+        self.meta, self.store = meta, store
+        self.options = options = options or VfsOptions()
+        self.metrics = metrics or Metrics()
+        self.log = AccessLog()
+        self.squash = _squash(options)
+        self._notifier: Notifier | None = None
+        self._files = Files(lambda ino: OpenFile(meta, store, buffers, ino))
+        numbers = handle_numbers()
+        self._file_handles: HandleTable[FileHandle] = HandleTable(numbers)
+        self._dir_handles: HandleTable[DirHandle] = HandleTable(numbers)
+        self._streams: HandleTable[StreamHandle] = HandleTable(numbers)
+        self._xattrs = xattrs.Policy(options, has_acl=meta.format.enable_acl)
+        self._warm_up = WarmUp(meta, store)
+        self._virtual = control.VirtualFiles(
+            self.log,
+            stats=self.metrics.stats,
+            config=lambda: config_text(options, meta.format, meta.sid, cache_dirs),
+            commands=Commands(meta, store, self._warm_up, self._forget_entry).table(),
+            has_trash=meta.root == ROOT,
+            prefixed=options.prefix_internal,
+            hidden=options.hide_internal,
+        )
+        self._watch(buffers)
+
+    # ------------------------------------------------------------ life
+    def init(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+
+    def destroy(self) -> None:
+        self._end_streams()
+        try:
+            self._sync_all()
+        finally:
+            self._warm_up.close()
+            self._virtual.close()
+
+    def _end_streams(self) -> None:
+        for handle in self._streams.all():
+            self._virtual.release(handle.stream)
+
+    def _watch(self, buffers: WriteBuffers) -> None:
+        watch = self.metrics.watch
+        watch("fuse_open_handlers", self._count_handles)
+        watch("used_buffer_size_bytes", buffers.used_bytes)
+        watch("used_read_buffer_size_bytes", self.store.buffered_bytes)
+        watch("used_space", lambda: self.meta.usage()[0])
+        watch("used_inodes", lambda: self.meta.usage()[1])
+        watch("total_space", lambda: self.meta.statfs(Cred()).total_bytes)
+        watch("total_inodes", lambda: _all_inodes(self.meta.statfs(Cred())))
+        self.metrics.subdir_info.labels(self.options.subdir).set(1)
+
+    def _count_handles(self) -> int:
+        return len(self._file_handles) + len(self._dir_handles) + len(self._streams)
+
+    # ------------------------------------------------------------ names
+    @operation
+    def lookup(self, cred: Cred, parent: Inode, name: bytes) -> Found:
+        virtual = self._virtual.find(parent, name)
+        if virtual is not None:
+            return self._virtual_found(virtual)
+        ino, attr = self.meta.lookup(cred, parent, name)
+        if ino == self.meta.root:
+            ino = ROOT
+        return self._found(ino, attr)
+
+    def negative_timeout_s(self) -> float:
+        return self.options.negative_entry_cache_s
+
+    def entry_timeouts(self, kind_is_dir: bool) -> tuple[float, float]:
+        options = self.options
+        entry_s = options.dir_entry_cache_s if kind_is_dir else options.entry_cache_s
+        return options.attr_cache_s, entry_s
+
+    @operation
+    def mknod(
+        self, cred: Cred, parent: Inode, name: bytes, st_mode: int, umask: int, rdev: int
+    ) -> Found:
+        self._check_new(parent, name)
+        kind = KIND_OF.get(stat.S_IFMT(st_mode), Kind.FILE)
+        mode = stat.S_IMODE(st_mode)
+        made = self.meta.mknod(cred, parent, name, kind, mode, self._umask(umask), rdev)
+        return self._found(*made)
+
+    @operation
+    def mkdir(self, cred: Cred, parent: Inode, name: bytes, mode: int, umask: int) -> Found:
+        self._check_new(parent, name)
+        return self._found(*self.meta.mkdir(cred, parent, name, mode, self._umask(umask)))
+
+    @operation
+    def symlink(self, cred: Cred, parent: Inode, name: bytes, target: bytes) -> Found:
+        self._check_new(parent, name)
+        made = self.meta.mknod(cred, parent, name, Kind.SYMLINK, 0o777, 0, target=target)
+        return self._found(*made)
+
+    @operation
+    def unlink(self, cred: Cred, parent: Inode, name: bytes) -> None:
+        self._check_ordinary(parent, name)
+        self.meta.unlink(cred, parent, name)
+
+    @operation
+    def rmdir(self, cred: Cred, parent: Inode, name: bytes) -> None:
+        self._check_ordinary(parent, name)
+        self._remember_open_dir(cred, parent, name)
+        self.meta.rmdir(cred, parent, name)
+
+    @operation
+    def rename(
+        self, cred: Cred, parent: Inode, name: bytes, parent2: Inode, name2: bytes, flags: int
+    ) -> None:
+        self._check_ordinary(parent, name)
+        self._check_ordinary(parent2, name2)
+        self._remember_open_dir(cred, parent2, name2)
+        self.meta.rename(cred, parent, name, parent2, name2, flags)
+
+    @operation
+    def link(self, cred: Cred, ino: Inode, parent: Inode, name: bytes) -> Found:
+        if self._virtual.is_virtual(ino):
+            raise posix_error(errno.EPERM)
+        self._check_new(parent, name)
+        return self._found(ino, self.meta.link(cred, ino, parent, name))
+
+    @operation
+    def readlink(self, cred: Cred, ino: Inode) -> bytes:
+        return self.meta.readlink(cred, ino)
+
+    # ------------------------------------------------------------ attributes
+    @operation
+    def getattr(self, cred: Cred, ino: Inode, fh: Fh | None) -> tuple[Attr, float]:
+        virtual = self._virtual.attr(ino)
+        if virtual is not None:
+            return virtual, control.ATTR_TIMEOUT_S
+        file = self._files.find(ino)
+        if file is not None:
+            return file.fresh(), self.options.attr_cache_s
+        try:
+            return self.meta.getattr(ino), self.options.attr_cache_s
+        except FileNotFoundError:
+            return self._removed_dir(ino), 0.0
+
+    @operation
+    def setattr(
+        self, cred: Cred, ino: Inode, change: SetAttr, size: int | None, fh: Fh | None
+    ) -> tuple[Attr, float]:
+        virtual = self._virtual.attr(ino)
+        if virtual is not None:
+            return virtual, control.ATTR_TIMEOUT_S
+        file = self._files.find(ino)
+        attr: Attr | None = None
+        if size is not None:
+            attr = self._truncate(cred, ino, size, by_handle=fh is not None)
+        if change != _NOTHING or attr is None:
+            if file is not None and _touches_written(change):
+                file.flush_for_others()
+            attr = self.meta.setattr(cred, ino, change)
+        return file.merged(attr) if file is not None else attr, self.options.attr_cache_s
+
+    @operation
+    def access(self, cred: Cred, ino: Inode, mask: int) -> None:
+        if not self._virtual.is_virtual(ino):
+            self.meta.access(cred, ino, mask)
+
+    @operation
+    def statfs(self, cred: Cred, ino: Inode) -> StatFs:
+        return self.meta.statfs(cred)
+
+    @operation
+    def setxattr(self, cred: Cred, ino: Inode, name: bytes, value: bytes, flags: int) -> None:
+        self._check_no_virtual(ino, errno.EPERM)
+        self._xattrs.check_write(name)
+        self.meta.setxattr(cred, ino, name, value, flags)
+
+    @operation
+    def getxattr(self, cred: Cred, ino: Inode, name: bytes) -> bytes:
+        self._check_no_virtual(ino, errno.ENODATA)
+        self._xattrs.check_read(name)
+        return self.meta.getxattr(cred, ino, name)
+
+    @operation
+    def listxattr(self, cred: Cred, ino: Inode) -> list[bytes]:
+        self._check_no_virtual(ino, errno.ENODATA)
+        self._xattrs.check_list()
+        return self._xattrs.shown(self.meta.listxattr(cred, ino))
+
+    @operation
+    def removexattr(self, cred: Cred, ino: Inode, name: bytes) -> None:
+        self._check_no_virtual(ino, errno.EPERM)
+        self._xattrs.check_write(name)
+        self.meta.removexattr(cred, ino, name)
+
+    @operation
+    def ioctl(self, cred: Cred, ino: Inode, fh: Fh, cmd: int, data: bytes, out_size: int) -> bytes:
+        if cmd not in flags.READS and cmd not in flags.WRITES:
+            raise posix_error(errno.ENOTTY)
+        if not self.options.enable_ioctl:
+            raise posix_error(errno.EOPNOTSUPP)
+        self._check_no_virtual(ino, errno.EPERM)
+        present = self.meta.getattr(ino).flags
+        if cmd in flags.READS:
+            return flags.encode(cmd, present, out_size)
+        self.meta.setattr(cred, ino, SetAttr(flags=flags.decode(cmd, data, present)))
+        return b""
+
+    # ------------------------------------------------------------ files
+    @operation
+    def create(
+        self, cred: Cred, parent: Inode, name: bytes, mode: int, umask: int, flags: int
+    ) -> tuple[Found, Opened]:
+        self._check_new(parent, name)
+        mode, umask = stat.S_IMODE(mode), self._umask(umask)
+        ino, attr = self.meta.create(cred, parent, name, mode, umask, flags)
+        return self._found(ino, attr), self._opened(ino, attr, flags)
+
+    @operation
+    def open(self, cred: Cred, ino: Inode, flags: int) -> Opened:
+        if self._virtual.is_virtual(ino):
+            return self._open_virtual(ino, flags)
+        if flags & os.O_TRUNC and (file := self._files.find(ino)) is not None:
+            file.flush_for_others()
+        return self._opened(ino, self.meta.open(cred, ino, flags), flags)
+
+    @operation
+    def read(self, cred: Cred, ino: Inode, fh: Fh, offset: int, size: int) -> list[Buffer]:
+        handle = self._file_handles.find(fh)
+        if handle is None:
+            return [self._streams.get(fh).stream.read(cred, offset, size)]
+        if not handle.is_readable:
+            raise posix_error(errno.EBADF)
+        pieces = handle.file.read(offset, size, self.options.attr_cache_s)
+        self.metrics.fuse_read_size_bytes.observe(sum(map(len, pieces)))
+        return pieces
+
+    @operation
+    def write(
+        self, cred: Cred, ino: Inode, fh: Fh, offset: int, data: memoryview, flags: int
+    ) -> int:
+        handle = self._file_handles.find(fh)
+        if handle is None:
+            return self._request(fh, cred, data)
+        if self.options.read_only:
+            raise posix_error(errno.EROFS)
+        if not handle.is_writable:
+            raise posix_error(errno.EBADF)
+        strip = bool(flags & WRITE_KILL_SUIDGID)
+        handle.file.write(offset, data, strip=strip)
+        size = len(data)
+        self.metrics.fuse_written_size_bytes.observe(size)
+        return size
+
+    @operation
+    def flush(self, cred: Cred, ino: Inode, fh: Fh, owner: int) -> None:
+        handle = self._file_handles.find(fh)
+        if handle is None:
+            return
+        try:
+            handle.file.flush()
+        finally:
+            self._unlock_posix(handle.file, owner)
+
+    @operation
+    def fsync(self, cred: Cred, ino: Inode, fh: Fh, datasync: bool) -> None:
+        handle = self._file_handles.find(fh)
+        if handle is not None:
+            handle.file.flush()
+
+    @operation
+    def release(self, cred: Cred, ino: Inode, fh: Fh, owner: int) -> None:
+        if self._streams.find(fh) is not None:
+            self._virtual.release(self._streams.remove(fh).stream)
+            return
+        handle = self._file_handles.remove(fh)
+        file = handle.file
+        try:
+            file.flush()
+        except OSError as error:  # nobody is left to be told
+            logger.error("data of inode %d is lost: %s", ino, error)
+        try:
+            for holder in handle.flock_owners:
+                self.meta.flock(file.ino, holder, LockKind.UNLOCK)
+            if self._files.release(file):
+                for holder in list(file.posix_owners):
+                    self._unlock_posix(file, holder)
+        finally:
+            self.meta.close(file.ino)
+
+    @operation
+    def fallocate(
+        self, cred: Cred, ino: Inode, fh: Fh, mode: int, offset: int, length: int
+    ) -> None:
+        file = self._writable(fh).file
+        if offset + length > MAX_FILE_SIZE:
+            raise posix_error(errno.EFBIG)
+        file.flush_for_others()
+        attr = self.meta.fallocate(cred, ino, mode, offset, length)
+        file.changed(offset, length, attr)
+
+    @operation
+    def lseek(self, cred: Cred, ino: Inode, fh: Fh, offset: int, whence: int) -> int:
+        file = self._file_handles.get(fh).file
+        if whence not in (os.SEEK_DATA, os.SEEK_HOLE):
+            raise posix_error(errno.EINVAL)
+        file.flush_for_others()
+        length = file.fresh().length
+        return files.seek(self.meta, ino, offset, length, data=whence == os.SEEK_DATA)
+
+    @operation
+    def copy_file_range(
+        self,
+        cred: Cred,
+        ino: Inode,
+        fh: Fh,
+        offset: int,
+        ino_out: Inode,
+        fh_out: Fh,
+        offset_out: int,
+        length: int,
+    ) -> int:
+        source, target = self._file_handles.get(fh).file, self._writable(fh_out).file
+        if offset_out + length > MAX_FILE_SIZE:
+            raise posix_error(errno.EFBIG)
+        source.flush_for_others()
+        target.flush_for_others()
+        copied = self.meta.copy_file_range(cred, ino, offset, ino_out, offset_out, length)
+        target.changed(offset_out, copied, self.meta.getattr(ino_out))
+        return copied
+
+    # ------------------------------------------------------------ directories
+    @operation
+    def opendir(self, cred: Cred, ino: Inode, flags: int) -> Opened:
+        handle = DirHandle(ino, lambda plus: self._pages(cred, handle, plus))
+        return Opened(self._dir_handles.add(handle))
+
+    def readdir(
+        self, cred: Cred, ino: Inode, fh: Fh, offset: int, *, plus: bool
+    ) -> Iterator[tuple[int, DirEntry]]:
+        entries = self._dir_handles.get(fh).stream(offset, plus=plus)
+        return observed_listing(self, cred, (ino, fh, offset, plus), entries)
+
+    @operation
+    def releasedir(self, cred: Cred, ino: Inode, fh: Fh) -> None:
+        self._dir_handles.remove(fh)
+
+    @operation
+    def fsyncdir(self, cred: Cred, ino: Inode, fh: Fh, datasync: bool) -> None:
+        """Names are in the database when an operation returns: there is nothing to do."""
+
+    @operation
+    def syncfs(self, cred: Cred, ino: Inode) -> None:
+        self._sync_all()
+
+    # ------------------------------------------------------------ locks
+    @operation
+    def getlk(
+        self, cred: Cred, ino: Inode, fh: Fh, owner: int, lock: PosixLock
+    ) -> PosixLock | None:
+        self._check_no_virtual(ino, errno.EPERM)
+        return self.meta.getlk(ino, owner, lock)
+
+    @operation
+    def try_setlk(self, cred: Cred, ino: Inode, fh: Fh, owner: int, lock: PosixLock) -> None:
+        self._check_no_virtual(ino, errno.EPERM)
+        file = self._file_handles.get(fh).file
+        if lock.kind is not LockKind.UNLOCK:
+            file.posix_owners.add(owner)
+        elif owner not in file.posix_owners:
+            return
+        self.meta.setlk(ino, owner, lock)
+
+    @operation
+    def try_flock(self, cred: Cred, ino: Inode, fh: Fh, owner: int, kind: LockKind) -> None:
+        self._check_no_virtual(ino, errno.EPERM)
+        handle = self._file_handles.get(fh)
+        self.meta.flock(ino, owner, kind)
+        if kind is LockKind.UNLOCK:
+            handle.flock_owners.discard(owner)
+        else:
+            handle.flock_owners.add(owner)
+
+    # ------------------------------------------------------------ private
+    def _found(self, ino: Inode, attr: Attr) -> Found:
+        file = self._files.find(ino)
+        if file is not None:
+            attr = file.current(attr)
+        options = self.options
+        entry_s = options.dir_entry_cache_s if attr.kind is Kind.DIR else options.entry_cache_s
+        return Found(ino, attr, options.attr_cache_s, entry_s)
+
+    def _virtual_found(self, ino: Inode) -> Found:
+        attr = self._virtual.attr(ino)
+        assert attr is not None
+        return Found(ino, attr, control.ATTR_TIMEOUT_S, control.ATTR_TIMEOUT_S)
+
+    def _check_new(self, parent: Inode, name: bytes) -> None:
+        if self._virtual.find(parent, name) is not None:
+            raise posix_error(errno.EEXIST, name)
+
+    def _check_ordinary(self, parent: Inode, name: bytes) -> None:
+        if self._virtual.find(parent, name) is not None:
+            raise posix_error(errno.EPERM, name)
+
+    def _check_no_virtual(self, ino: Inode, code: int) -> None:
+        if self._virtual.is_virtual(ino) or ino == TRASH:
+            raise posix_error(code)
+
+    def _umask(self, umask: int) -> int:
+        return umask if self.options.umask is None else self.options.umask
+
+    def _opened(self, ino: Inode, attr: Attr, flags: int) -> Opened:
+        """The handle of a file that the metadata client has just opened."""
+        file, unchanged = self._files.acquire(ino, attr)
+        if flags & os.O_TRUNC:
+            file.changed(0, None, attr)
+        fh = self._file_handles.add(FileHandle(file, flags))
+        return Opened(fh, keep_cache=unchanged, length=file.length)
+
+    def _open_virtual(self, ino: Inode, flags: int) -> Opened:
+        fh = self._streams.add(StreamHandle(ino, self._virtual.open(ino, flags)))
+        return Opened(fh, direct_io=True, nonseekable=ino == control.ACCESSLOG)
+
+    def _request(self, fh: Fh, cred: Cred, data: memoryview) -> int:
+        """A write to a virtual file: only the control channel takes any."""
+        stream = self._streams.get(fh).stream
+        if not isinstance(stream, control.ControlChannel):
+            raise posix_error(errno.EBADF)
+        return stream.write(cred, data)
+
+    def _writable(self, fh: Fh) -> FileHandle:
+        handle = self._file_handles.get(fh)
+        if not handle.is_writable:
+            raise posix_error(errno.EBADF)
+        return handle
+
+    def _truncate(self, cred: Cred, ino: Inode, size: int, *, by_handle: bool) -> Attr:
+        if size > MAX_FILE_SIZE:
+            raise posix_error(errno.EFBIG)
+        file = self._files.find(ino)
+        if file is not None:
+            file.flush_for_others()
+        attr = self.meta.truncate(cred, ino, size, by_handle=by_handle)
+        if file is not None:
+            file.changed(0, None, attr)
+        return attr
+
+    def _unlock_posix(self, file: OpenFile, owner: int) -> None:
+        """A process closes a descriptor: all its record locks on the file are gone."""
+        if owner in file.posix_owners:
+            everything = PosixLock(LockKind.UNLOCK, 0, _WHOLE_FILE, 0)
+            self.meta.setlk(file.ino, owner, everything)
+            file.posix_owners.discard(owner)
+
+    def _sync_all(self) -> None:
+        """Flush every open file; raises the first error after all were tried."""
+        first: OSError | None = None
+        for file in self._files.all():
+            try:
+                file.flush_for_others()
+            except OSError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _pages(self, cred: Cred, handle: DirHandle, plus: bool) -> Iterator[list[DirEntry]]:
+        """The listing of a directory: `.`, `..`, virtual files, and what the metadata tell."""
+        ino = handle.ino
+        handle.attr = attr = self._virtual.attr(ino) or self.meta.getattr(ino)
+        top = ino == ROOT
+        above = ROOT if top or attr.parent == self.meta.root else attr.parent
+        first = [DirEntry(b".", ino, Kind.DIR, attr), DirEntry(b"..", above, Kind.DIR)]
+        pages = self.meta.list_dir(cred, ino, with_attrs=plus)
+        if plus:
+            first[1].attr = attr if top else self.meta.getattr(above)
+            pages = map(self._current_page, pages)
+        return chain([first + (self._virtual.listed() if top else [])], pages)
+
+    def _current_page(self, page: list[DirEntry]) -> list[DirEntry]:
+        for entry in page:
+            file = self._files.find(entry.ino)
+            if file is not None and entry.attr is not None:
+                entry.attr = file.current(entry.attr)
+        return page
+
+    def _remember_open_dir(self, cred: Cred, parent: Inode, name: bytes) -> None:
+        """If the directory of that name is open here, keep its attributes for an fstat later."""
+        handles = self._dir_handles.all()
+        if not handles:
+            return
+        try:
+            ino, attr = self.meta.lookup(cred, parent, name)
+        except OSError:
+            return  # the operation itself will tell
+        for handle in handles:
+            if handle.ino == ino:
+                handle.attr = attr
+
+    def _removed_dir(self, ino: Inode) -> Attr:
+        """Last known attributes of an open directory that is no more. ENOENT if it is not open."""
+        for handle in self._dir_handles.all():
+            if handle.ino == ino and handle.attr is not None:
+                return handle.attr.with_(nlink=0)
+        raise posix_error(errno.ENOENT)
+
+    def _forget_entry(self, parent: Inode, name: bytes) -> None:
+        if self._notifier is not None:
+            self._notifier.inval_entry(parent, name)
+
+
+def _touches_written(change: SetAttr) -> bool:
+    return change.mtime_now or any(getattr(change, name) is not None for name in _SYNCHRONIZED)
+
+
+def _all_inodes(found: StatFs) -> int:
+    return found.used_inodes + found.avail_inodes
+
+
+def _squash(options: VfsOptions) -> Callable[[Cred], Cred] | None:
+    """Who the callers become: with `all_squash` everybody, with `root_squash` root."""
+    target = options.all_squash or options.root_squash
+    if target is None:
+        return None
+    uid, gid = target
+    everybody = options.all_squash is not None
+
+    def squash(cred: Cred) -> Cred:
+        return Cred(uid, gid, (), cred.pid) if everybody or cred.is_root else cred
+
+    return squash
