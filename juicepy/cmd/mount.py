@@ -32,20 +32,20 @@ logger = logging.getLogger(__name__)
     params=[META_URL, click.Argument(["mount_point"], metavar="MOUNTPOINT"), *mount_options()],
 )
 @click.pass_obj
-def command(arguments: list[str], /, **given: Any) -> None:
+def command(arguments: list[str], /, **given: Any) -> int:
     """Mount the volume at META-URL on the directory MOUNTPOINT.
 
     In the foreground until it is unmounted or stopped; with -d in the background.
     """
     report = handover.Report()
     try:
-        _mount(arguments, given, report)
+        return _mount(arguments, given, report)
     except Exception as error:
         report.failed(error.strerror or str(error) if isinstance(error, OSError) else repr(error))
         raise
 
 
-def _mount(arguments: list[str], given: dict[str, Any], report: handover.Report) -> None:
+def _mount(arguments: list[str], given: dict[str, Any], report: handover.Report) -> int:
     handed = handover.take_url()
     url = absolute_url(meta_url(given["meta_url"]) if handed is None else handed)
     log.redactor.hide(*urls.secrets_of(url))
@@ -63,21 +63,21 @@ def _mount(arguments: list[str], given: dict[str, Any], report: handover.Report)
         shown = handover.hidden(arguments, given["meta_url"])
         daemon.start(shown, url, options.mount_point, options.log_path)
         click.echo(f"{volume.name} is ready at {options.mount_point}", err=True)
-        return
+        return 0
     if options.background:
         setup_log(options.log_path)
         os.chdir("/")
-    _serve(options, volume, report)
+    return _serve(options, volume, report)
 
 
-def _serve(options: MountOptions, volume: Format, report: handover.Report) -> None:
+def _serve(options: MountOptions, volume: Format, report: handover.Report) -> int:
     from juicepy.cmd.serve import serve
 
     def ready() -> None:
         report.ready()
         logger.info("OK, %s is ready at %s", volume.name, options.mount_point)
 
-    serve(options, volume, ready)
+    return serve(options, volume, ready)
 
 
 def _checked(options: MountOptions) -> tuple[Format, MountOptions]:

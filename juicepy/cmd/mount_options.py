@@ -113,7 +113,6 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--io-retries", {"type": int, "default": 10}, "Retries after network failures."),
         ("--max-uploads", {"type": int, "default": 20}, "Uploads at once."),
         ("--max-downloads", {"type": int, "default": 200}, "Downloads at once."),
-        ("--max-stage-write", {"type": int, "default": 1000}, "Blocks staged at once."),
         ("--max-deletes", {"type": int, "default": 10}, "Deletions at once."),
         ("--upload-limit", {"type": Rate(), "default": 0}, "Mbps; 0: the volume's limit."),
         ("--download-limit", {"type": Rate(), "default": 0}, "Mbps; 0: the volume's limit."),
@@ -132,7 +131,11 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--cache-large-write", _FLAG, "Cache full blocks after their upload too."),
         ("--verify-cache-checksum", {"default": "extend"}, "Or none, full, shrink."),
         ("--cache-eviction", {"default": "2-random"}, "Or none, lru."),
-        ("--cache-scan-interval", {"type": _SECONDS, "default": "1h"}, "Interval of scans."),
+        (
+            "--cache-scan-interval",
+            {"type": Duration(may_be_negative=True), "default": "1h"},
+            "Interval of scans.",
+        ),
         ("--cache-expire", {"type": _SECONDS, "default": "0s"}, "Idle time kept; 0: all."),
     ],
     "METRICS": [
@@ -182,7 +185,7 @@ def _check(given: Mapping[str, Any]) -> None:
             raise Refused(f"{_dashed(name)} {given[name]!r} is not one of {', '.join(known)}")
     for name in ("io_retries", "cache_items", "open_cache_limit", "prefetch", "skip_dir_nlink"):
         _least(given, name, 0)
-    for name in ("max_uploads", "max_downloads", "max_deletes", "max_stage_write"):
+    for name in ("max_uploads", "max_downloads", "max_deletes"):
         _least(given, name, 1)
     _least(given, "buffer_size", 32 << 20, "32M")
     if not 0 <= given["free_space_ratio"] < 1:
@@ -201,8 +204,9 @@ def _dashed(name: str) -> str:
 
 
 def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> VfsOptions:
+    from juicepy.cache.options import CacheOptions
     from juicepy.chunk.store import StoreOptions
-    from juicepy.vfs.options import CacheOptions, VfsOptions
+    from juicepy.vfs.options import VfsOptions
 
     def same(*names: str) -> dict[str, Any]:
         return {name: given[name] for name in names}
@@ -226,7 +230,6 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
         scan_interval_s=given["cache_scan_interval"],
         expire_s=given["cache_expire"],
         free_space=given["free_space_ratio"],
-        max_stage_write=given["max_stage_write"],
     )
     return VfsOptions(
         mount_point=mount_point,

@@ -42,14 +42,19 @@ class Size(click.ParamType[int]):
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, from `1h30m`, `100ms` or a bare number of seconds."""
+    """Seconds, from `1h30m`, `100ms` or a bare number of seconds; negative if `may_be_negative`."""
 
     name = "duration"
+
+    def __init__(self, *, may_be_negative: bool = False) -> None:
+        self._may_be_negative = may_be_negative
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
         text = value.strip()
+        if self._may_be_negative and text.startswith("-"):
+            return -self.convert(text[1:], param, ctx)
         if re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
             return float(text)
         parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h|d)", text)

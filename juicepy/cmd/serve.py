@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from juicepy.cmd.exporter import exporting
+from juicepy.cmd.volume_options import passphrase
 from juicepy.errors import Refused
 
 if TYPE_CHECKING:
@@ -25,32 +25,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+VOLUME_GONE = 11  # the exit code of JuiceFS for a destroyed or replaced volume
 _PR_SET_THP_DISABLE = 41
 
 
-def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> None:
-    """Mount `volume` and serve it; `ready` is called when the mount answers.
+def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> int:
+    """Mount `volume` and serve it; `ready` is called when the mount answers. The exit code.
 
     SIGTERM and SIGINT flush all and unmount, as an unmount from outside does.
     """
-    from juicepy.metrics import Metrics
-    from juicepy.vfs.open import open_vfs
+    from juicepy.vfs.open import new_metrics, open_vfs
 
     if options.no_thp:
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
     stop = threading.Event()
     _stop_on_signals(stop)
-    metrics = Metrics(_labels(options, volume))
+    gone: list[str] = []
+
+    def on_gone(why: str) -> None:
+        logger.error("%s: unmounting %s", why, options.mount_point)
+        gone.append(why)
+        stop.set()
+
+    metrics = new_metrics(volume, options.vfs, dict(options.labels))
     with ExitStack() as stack:
         address = stack.enter_context(exporting(options.metrics_address, metrics.exposition))
         settings = replace(options.vfs, metrics_address=address)
-        vfs = stack.enter_context(open_vfs(options.url, settings, metrics=metrics))
+        opened = open_vfs(
+            options.url, settings, passphrase=passphrase(), metrics=metrics, on_gone=on_gone
+        )
+        vfs = stack.enter_context(opened)
         if not (settings.read_only or settings.no_bgjob):
             stack.enter_context(_backups(vfs, settings, metrics))
         fuse = replace(options.fuse, fsname=f"JuiceFS:{volume.name}", enable_acl=volume.enable_acl)
         logger.info("Mounting volume %s at %s ...", volume.name, options.mount_point)
         front_end(options.front_end)(vfs, options.mount_point, fuse, ready, stop)
     logger.info("Volume %s is unmounted from %s", volume.name, options.mount_point)
+    return VOLUME_GONE if gone else 0
 
 
 def _backups(vfs: VFS, settings: VfsOptions, metrics: Metrics) -> AbstractContextManager[None]:
@@ -78,17 +89,6 @@ def front_end(name: str) -> Callable[..., None]:
     except ImportError as error:
         raise Refused("--fuse llfuse: the package llfuse is not installed") from error
     return on_llfuse
-
-
-def _labels(options: MountOptions, volume: Format) -> dict[str, str]:
-    from juicepy import __version__
-
-    return dict(options.labels) | {
-        "instance": os.uname().nodename,
-        "juicefs_version": __version__,
-        "mp": options.mount_point,
-        "vol_name": volume.name,
-    }
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
