@@ -23,7 +23,7 @@ from juicepy.cmd.volume_options import (
     volume_storage,
     with_options,
 )
-from juicepy.errors import Refused
+from juicepy.errors import ObjectNotFound, Refused
 from juicepy.volume import META_VERSION, Format, Tier, go_json
 
 if TYPE_CHECKING:
@@ -168,7 +168,9 @@ def _prepare(storage: ObjectStorage, volume: Format) -> None:
     try:
         storage.create()
     except OSError as error:
-        raise Refused(f"--bucket {volume.bucket}: {error.strerror or error}") from error
+        absent = isinstance(error, ObjectNotFound)
+        text = "cannot be made" if absent else error.strerror or error
+        raise Refused(f"--bucket {volume.bucket}: {text}") from error
     _try(storage, volume)
     if not os.environ.get("JFS_NO_CHECK_OBJECT_STORAGE"):
         volumes.check_empty(storage)

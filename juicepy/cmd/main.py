@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from juicepy import log
-from juicepy.cmd.options import Command, apply_globals, global_options, is_verbose
+from juicepy.cmd.options import Command, apply_globals, describe, global_options, is_verbose
 
 # name -> (module, section of the help, first line of the help); imported when asked for
 COMMANDS = {
@@ -99,14 +99,6 @@ def run(argv: Sequence[str]) -> int:
         return _fail(f"{prefix}: {describe(error)}", error)
     except Exception as error:
         return _fail(f"{prefix}: internal error: {type(error).__name__}: {error}", error)
-
-
-def describe(error: OSError) -> str:
-    """An OSError as a clause: what is wrong, and with what."""
-    text = str(error.strerror) if error.strerror else str(error) or type(error).__name__
-    if error.strerror and error.filename is not None:
-        text = f"{error.filename}: {text}"
-    return " ".join(text.split())
 
 
 def _fail(text: str, error: BaseException | None = None) -> int:

@@ -17,11 +17,13 @@ from juicepy import log, urls
 from juicepy.cmd import handover
 from juicepy.cmd.exporter import parse_address
 from juicepy.cmd.mount_options import build, mount_options
-from juicepy.cmd.options import META_URL, Command, meta_url, setup_log
+from juicepy.cmd.options import META_URL, Command, describe, meta_url, setup_log
 from juicepy.errors import Refused
+from juicepy.types import ROOT, Kind
 
 if TYPE_CHECKING:
     from juicepy.cmd.mount_options import MountOptions
+    from juicepy.meta.engine import MetaEngine
     from juicepy.volume import Format
 
 logger = logging.getLogger(__name__)
@@ -41,7 +43,7 @@ def command(arguments: list[str], /, **given: Any) -> int:
     try:
         return _mount(arguments, given, report)
     except Exception as error:
-        report.failed(error.strerror or str(error) if isinstance(error, OSError) else repr(error))
+        report.failed(describe(error) if isinstance(error, OSError) else repr(error))
         raise
 
 
@@ -88,6 +90,7 @@ def _checked(options: MountOptions) -> tuple[Format, MountOptions]:
 
     with closing(open_engine(options.url)) as engine:
         volume = volumes.formatted(engine, urls.parse(options.url).where)
+        check_subdir(engine, options.vfs.subdir, read_only=options.vfs.read_only)
     volume.check_client_version()
     check_not_mounted(options.mount_point, volume, force=options.force)
     if volume.change_log and not options.vfs.read_only:
@@ -150,6 +153,20 @@ def check_not_mounted(path: str, volume: Format, *, force: bool) -> None:
     raise Refused(
         f"MOUNTPOINT {path} is busy: {found.source} ({found.fstype}) is mounted there", errno.EBUSY
     )
+
+
+def check_subdir(engine: MetaEngine, path: str, *, read_only: bool) -> None:
+    """Refused if `--subdir` names no directory, nor one that can be made."""
+    ino = ROOT
+    for part in filter(None, os.fsencode(path).split(b"/")):
+        found = engine.lookup(ino, part)
+        if found is None:
+            if read_only:
+                raise Refused(f"--subdir {path} does not exist in the volume", errno.ENOENT)
+            return
+        if found[0].kind is not Kind.DIR:
+            raise Refused(f"--subdir {path} is not a directory", errno.ENOTDIR)
+        ino = found[0].ino
 
 
 def check_cache_dirs(dirs: str, size: int) -> None:

@@ -250,14 +250,16 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
 
 
 def _fuse(given: Mapping[str, Any]) -> FuseOptions:
-    from juicepy.fuse.options import MAX_WRITE, FuseOptions
+    from juicepy.fuse.options import MAX_WRITE, FuseOptions, resolve
 
-    return FuseOptions(
+    options = FuseOptions(
         fsname="JuiceFS:",
         options=tuple(given["o"]),
         read_only=given["read_only"],
         max_write=min(given["max_fuse_io"], MAX_WRITE),
     )
+    resolve(options, as_root=os.geteuid() == 0)  # refuses an unknown -o before anything is done
+    return options
 
 
 def absolute_dirs(text: str) -> str:

@@ -211,4 +211,12 @@ def given_options(ctx: click.Context) -> set[str]:
     return {name for name in ctx.params if ctx.get_parameter_source(name) in explicit}
 
 
+def describe(error: OSError) -> str:
+    """An OSError as a clause: what is wrong, and with what."""
+    text = str(error.strerror) if error.strerror else str(error) or type(error).__name__
+    if error.strerror and error.filename is not None:
+        text = f"{error.filename}: {text}"
+    return " ".join(text.split())
+
+
 META_URL = click.Argument(["meta_url"], metavar="META-URL", required=True)

@@ -191,7 +191,9 @@ class Link:
             raise OSError(errno.EIO, f"cannot reach redis at {self.where}: {reason}") from error
         limit_s = min(self._url.min_backoff_s * 2**attempt, self._url.max_backoff_s)
         if code != "MOVED" or attempt > 1:
-            logger.warning("redis at %s, try %d: %s", self.where, attempt, error)
+            opening = self._tries == _TRIES_TO_OPEN  # then who opens tells the failure
+            level = logging.DEBUG if opening else logging.WARNING
+            logger.log(level, "redis at %s, try %d: %s", self.where, attempt, error)
             time.sleep(random.uniform(limit_s / 2, limit_s))
 
     # -- who holds the volume
