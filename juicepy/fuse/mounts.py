@@ -77,7 +77,7 @@ def is_mounted(path: str | os.PathLike[str]) -> bool:
 def is_dead(path: str | os.PathLike[str]) -> bool:
     """Is a FUSE mount on `path` whose server is gone ("Transport endpoint is not connected")?"""
     try:
-        os.stat(path)
+        os.statvfs(path)  # asks the server; stat may be answered from the kernel's cache
     except OSError as error:
         return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     return False
