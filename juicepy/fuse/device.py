@@ -79,9 +79,9 @@ def _mount_error(code: int, path: str) -> OSError:
 
 def _mount_by_helper(path: str, options: FuseOptions, flags: MountFlags) -> int:
     """fusermount3 mounts and passes the device back over the socket named in _FUSE_COMMFD."""
-    words = [*flag_words(flags.flags), *flags.words, f"fsname={_escape(options.fsname)}"]
+    words = [*flag_words(flags.flags), *flags.words, f"fsname={escape(options.fsname)}"]
     if options.subtype:
-        words.append(f"subtype={_escape(options.subtype)}")
+        words.append(f"subtype={escape(options.subtype)}")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours:
         with theirs:
@@ -111,7 +111,7 @@ def _receive_fd(link: socket.socket) -> int | None:
     return fds[0] if fds else None
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace(",", "\\,")
 
 
