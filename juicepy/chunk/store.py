@@ -135,10 +135,11 @@ class BlockStore:
         BlockLost if an object is absent, EIO if one is damaged.
         """
         index, start = divmod(off, self.block_size)
-        if start + length <= self.block_size:  # nearly all reads, and most of them are hits
-            data = self._recent.get((slice_id, index))
-            if data is not None:
-                return [data[start : start + length]]
+        if 0 < length <= self.block_size - start:  # nearly all reads
+            data = self._near(slice_id, size, index, start, length)
+            if data is None:
+                data = self._far(self.layout.block(slice_id, size, index), start, length)
+            return [data]
         return self.read_parts([Part(slice_id, size, off, length)])
 
     def read_parts(self, parts: Sequence[Part]) -> list[Buffer]:
@@ -187,9 +188,9 @@ class BlockStore:
     def _near(
         self, slice_id: SliceId, size: int, index: int, start: int, length: int
     ) -> Buffer | None:
-        data = self._recent.get((slice_id, index))
-        if data is not None:
-            return data[start : start + length]
+        recent = self._recent.get((slice_id, index))
+        if recent is not None:
+            return recent[start : start + length]
         block = self.layout.block(slice_id, size, index)
         found = self.cache.load(block, start, length)
         with self._lock:

@@ -112,10 +112,16 @@ class FileReader:
 
     # -- bytes
     def _read(self, offset: int, size: int) -> list[Buffer]:
+        pos = offset & (CHUNK_SIZE - 1)
+        view = self._views.get(offset >> CHUNK_BITS)
+        if view is not None:  # nearly all reads lie in one slice that is known
+            at = bisect_right(view[0], pos) - 1
+            if at >= 0:
+                piece = view[1][at]
+                into = pos - piece.pos
+                if piece.id and into + size <= piece.length:
+                    return self._store.read(piece.id, piece.size, piece.off + into, size)
         parts = self._parts(offset, size)
-        if len(parts) == 1 and not isinstance(parts[0], int):
-            part = parts[0]
-            return self._store.read(part.id, part.size, part.off, part.length)
         stored = [part for part in parts if not isinstance(part, int)]
         if len(stored) == len(parts):
             return self._store.read_parts(stored)

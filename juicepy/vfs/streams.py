@@ -10,13 +10,12 @@ TRUSTED = 512 << 10  # bytes in near sequence that make a stream without an exac
 
 
 class _Stream:
-    __slots__ = ("ahead", "next", "total", "used")
+    __slots__ = ("ahead", "next", "total")
 
-    def __init__(self, end: int, used: int) -> None:
+    def __init__(self, end: int) -> None:
         self.next = end  # where the next read is expected
         self.ahead = end  # up to where blocks were asked for
         self.total = 0  # bytes read in sequence
-        self.used = used
 
 
 class Streams:
@@ -29,20 +28,22 @@ class Streams:
     def __init__(self, block_size: int, window_bytes: int) -> None:
         self._block_size, self._window_bytes = block_size, window_bytes
         self._lock = Lock("streams")  # guards what follows
-        self._streams: list[_Stream] = []
-        self._clock = 0
+        self._streams: list[_Stream] = []  # the one used last is the last
 
     def note(self, offset: int, size: int) -> tuple[int, int] | None:
         """A read happens; the range [begin, end) to fetch ahead for it, if there is one."""
         end = offset + size
         with self._lock:
-            self._clock += 1
             stream = self._find_locked(offset)
             if stream is None:
-                self._start_locked(end)
+                self._streams.append(_Stream(end))
+                if len(self._streams) > STREAMS:
+                    del self._streams[0]
                 return None
+            if stream is not self._streams[-1]:
+                self._streams.remove(stream)
+                self._streams.append(stream)
             is_next = offset == stream.next
-            stream.used = self._clock
             stream.next = max(stream.next, end)
             stream.total += size
             if not is_next and stream.total < TRUSTED:
@@ -57,15 +58,13 @@ class Streams:
             return begin, target
 
     def _find_locked(self, offset: int) -> _Stream | None:
+        """The stream that the read continues, or that it is nearest to within the slack."""
         best: _Stream | None = None
         distance = SLACK
-        for stream in self._streams:
-            gap = abs(offset - stream.next)
-            if gap < distance or gap == 0:
-                best, distance = stream, gap
+        for stream in reversed(self._streams):
+            gap = offset - stream.next
+            if gap == 0:
+                return stream
+            if -distance < gap < distance:
+                best, distance = stream, abs(gap)
         return best
-
-    def _start_locked(self, end: int) -> None:
-        self._streams.append(_Stream(end, self._clock))
-        if len(self._streams) > STREAMS:
-            self._streams.remove(min(self._streams, key=lambda stream: stream.used))

@@ -44,6 +44,15 @@ class FakeMeta:
             self.length = max(self.length, (index << CHUNK_BITS) + piece.pos + piece.length)
             return Attr(Kind.FILE, 0o644, length=self.length, mtime_ns=mtime_ns)
 
+    def replace(
+        self, key: tuple[Inode, int], prefix: tuple[Slice, ...], slices: list[Slice]
+    ) -> None:
+        """The commit of a compaction: what was appended meanwhile stays."""
+        with self._lock:
+            present = self.lists[key]
+            assert tuple(present[: len(prefix)]) == prefix
+            self.lists[key] = [*slices, *present[len(prefix) :]]
+
     def slices(self, ino: Inode, index: int) -> tuple[Slice, ...]:
         self.before("slices")
         with self._lock:
