@@ -3,7 +3,8 @@
 obstore releases the GIL and returns buffers of its own, so an answer that comes late can reach
 nothing of ours; for the same reason what is uploaded is always an immutable `bytes`. It makes one
 attempt per call (retries are `Retrying`'s) within the time-out that its client is built with; a
-time-out covers connecting, sending and the whole answer.
+time-out covers connecting, sending and the whole answer. Its threads do not survive fork(): a
+process that forks opens its storage afterwards.
 
 A checksum is kept where the format has one (S3 family): user metadata `crc32c`, the decimal CRC-32C
 of the stored bytes, written by every put and compared by every get of a whole object that has it.
@@ -20,7 +21,7 @@ import google_crc32c
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
-from juicepy.object.failure import Transient, http_error
+from juicepy.object.failure import Transient, begins_beyond_end, http_error
 from juicepy.object.storage import ObjectInfo
 from juicepy.object.target import DriverSettings
 from juicepy.types import Buffer
@@ -71,7 +72,7 @@ class CloudStorage:
             result = obstore.get(self._reader, key, options={"range": (off, off + size)})
             return b"".join(result.stream(_WHOLE))
         except _ERRORS as error:
-            if "status code: 416" in str(error):
+            if begins_beyond_end(str(error)):
                 return b""
             raise _translated(error, key) from None
 

@@ -53,6 +53,11 @@ def http_error(text: str, key: str, *, missing: bool = False, denied: bool = Fal
     return _unanswered(text, key)
 
 
+def begins_beyond_end(text: str) -> bool:
+    """Is `text` about a range that begins at the end of the object or behind it?"""
+    return _first(_STATUS, text) == "416" or "StartTooLarge" in text
+
+
 def _unanswered(text: str, key: str) -> OSError:
     """The error of a request that got no whole answer."""
     kind = _first(_KIND, text)

@@ -1,0 +1,173 @@
+"""The file driver: what lies on the disk, and when."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from juicepy.errors import ObjectNotFound
+from juicepy.object.file import FileStorage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> FileStorage:
+    return FileStorage(f"{tmp_path}/")
+
+
+def test_object_is_the_file_of_its_key(storage: FileStorage, tmp_path: Path) -> None:
+    storage.put("vol/chunks/0/0/1_0_5", b"hello")
+    assert (tmp_path / "vol/chunks/0/0/1_0_5").read_bytes() == b"hello"
+    assert str(storage) == f"file://{tmp_path}/"
+
+
+def test_modes_follow_the_umask(storage: FileStorage, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        storage.put("dir/sub/object", b"1")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "dir/sub").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "dir/sub/object").stat().st_mode & 0o777 == 0o640
+
+
+def test_put_is_on_disk_before_it_gets_its_name(
+    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, str]] = []
+    fdatasync, fsync, rename = os.fdatasync, os.fsync, os.rename
+
+    def path_of(fd: int) -> str:
+        return os.readlink(f"/proc/self/fd/{fd}")
+
+    def note_data(fd: int) -> None:
+        done.append(("data", os.path.basename(path_of(fd))))
+        fdatasync(fd)
+
+    def note_directory(fd: int) -> None:
+        done.append(("directory", path_of(fd)))
+        fsync(fd)
+
+    def note_rename(old: str, new: str) -> None:
+        done.append(("rename", new))
+        rename(old, new)
+
+    storage.put("chunks/0", b"makes the directory")
+    monkeypatch.setattr(os, "fdatasync", note_data)
+    monkeypatch.setattr(os, "fsync", note_directory)
+    monkeypatch.setattr(os, "rename", note_rename)
+    storage.put("chunks/1", b"hello")
+    (what, name), *rest = done
+    assert what == "data"
+    assert name.startswith(".jfs.1.tmp.")
+    folder = f"{tmp_path}/chunks"
+    assert rest == [("rename", f"{folder}/1"), ("directory", folder)]
+
+
+def test_new_directories_are_synced_in_their_parents(
+    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    storage.put("a/b/object", b"1")
+    assert synced == [f"{tmp_path}", f"{tmp_path}/a", f"{tmp_path}/a/b"]
+
+
+def test_failed_put_leaves_the_old_object_and_nothing_else(
+    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put("key", b"old")
+
+    def full(fd: int, data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError) as caught:
+        storage.put("key", b"new")
+    assert caught.value.errno == errno.ENOSPC
+    assert storage.get("key") == b"old"
+    assert os.listdir(tmp_path) == ["key"]
+
+
+def test_short_writes_are_continued(storage: FileStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, memoryview(data)[:7]))
+    storage.put("key", bytearray(range(100)))
+    assert storage.get("key") == bytes(range(100))
+
+
+def test_short_reads_are_continued(storage: FileStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put("key", bytes(range(100)))
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, off: pread(fd, min(size, 7), off))
+    assert storage.get("key", 3, 50) == bytes(range(3, 53))
+    assert storage.get("key") == bytes(range(100))
+    assert storage.get("key", 90, 50) == bytes(range(90, 100))
+
+
+def test_unfinished_puts_of_any_client_are_not_listed(storage: FileStorage, tmp_path: Path) -> None:
+    storage.put("d/object", b"1")
+    (tmp_path / "d/.jfs.object.tmp.123").write_bytes(b"half")
+    (tmp_path / ".jfs.x.tmp.9").write_bytes(b"half")
+    assert [found.key for found in storage.list_from("")] == ["d/object"]
+
+
+def test_longest_names_have_a_temporary_name(storage: FileStorage) -> None:
+    for name in ("n" * 255, "ü" * 127):
+        storage.put(name, b"1")
+        assert storage.get(name) == b"1"
+
+
+def test_key_ending_in_a_slash_is_a_directory(storage: FileStorage, tmp_path: Path) -> None:
+    storage.put("testing/", b"")
+    assert (tmp_path / "testing").is_dir()
+    storage.put("testing/x", b"1")
+    storage.delete("testing/")
+    assert storage.get("testing/x") == b"1"
+    storage.delete("testing/x")
+    storage.delete("testing/")
+    storage.delete("testing/")
+    assert os.listdir(tmp_path) == []
+
+
+def test_file_in_the_place_of_a_directory_is_an_io_error(storage: FileStorage) -> None:
+    storage.put("a", b"1")
+    with pytest.raises(OSError) as caught:
+        storage.put("a/b", b"2")
+    assert caught.value.errno == errno.EIO
+    assert not isinstance(caught.value, ObjectNotFound)
+    with pytest.raises(ObjectNotFound):
+        storage.get("a/b")
+
+
+@pytest.mark.parametrize(
+    ("told", "raised"),
+    [
+        (errno.EACCES, errno.EACCES),
+        (errno.EPERM, errno.EACCES),
+        (errno.EROFS, errno.EACCES),
+        (errno.EDQUOT, errno.ENOSPC),
+        (errno.EMFILE, errno.EIO),
+    ],
+)
+def test_errors_are_those_of_the_contract(
+    storage: FileStorage, monkeypatch: pytest.MonkeyPatch, told: int, raised: int
+) -> None:
+    def fail(*args: object) -> int:
+        raise OSError(told, os.strerror(told))
+
+    monkeypatch.setattr(os, "open", fail)
+    for call in (lambda: storage.get("key"), lambda: storage.put("key", b"1")):
+        with pytest.raises(OSError) as caught:
+            call()
+        assert caught.value.errno == raised
+
+
+def test_create_makes_the_directory(tmp_path: Path) -> None:
+    storage = FileStorage(f"{tmp_path}/new/objects/")
+    assert list(storage.list_from("")) == []
+    storage.create()
+    assert (tmp_path / "new/objects").is_dir()
+    storage.create()
