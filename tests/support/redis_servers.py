@@ -135,7 +135,7 @@ def _server(
     port = free_port()
     arguments = [
         *("--port", str(port), "--bind", "127.0.0.1", "--unixsocket", "redis.sock"),
-        *("--save", "", "--daemonize", "no", "--appendonly", "yes" if persistent else "no"),
+        *("--save", "", "--daemonize", "no", "--appendonly", "yes"),
         *("--appendfsync", "always" if persistent else "no", "--databases", "64"),
     ]
     if password:
