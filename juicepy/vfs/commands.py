@@ -88,14 +88,11 @@ class Commands:
         name = body.text(body.take("B"))
         flags, threads = body.take("B", 0), body.take("B", 50)
         skip_trash = bool(flags & 1)
-        self.meta.remove_tree(
-            cred,
-            parent,
-            name,
-            skip_trash=skip_trash,
-            threads=threads or 1,
-            progress=Progress(job),
+        progress = Progress(job)
+        removed = self.meta.remove_tree(
+            cred, parent, name, skip_trash=skip_trash, threads=threads or 1, progress=progress
         )
+        progress(removed)
         self.forget(parent, name)
         return OK
 
@@ -103,7 +100,7 @@ class Commands:
         body = Body(data)
         ino, recursive, raw = Inode(body.take("Q")), body.take("B", 1), body.take("B", 0)
         try:
-            text = _legacy_text(self._info(ino, bool(recursive), bool(raw), False, None))
+            text = _legacy_text(self._info(ino, bool(recursive), bool(raw), True, None))
         except OSError as error:
             text = _reason(error)
         told = text.encode()

@@ -177,7 +177,7 @@ class OpenFile:
 
     def commit(self, ino: Inode, index: int, piece: Slice, mtime_ns: int) -> Attr:
         """The time is that of the last write, as `merged` has been telling."""
-        return self._meta.write(ino, index, piece, max(mtime_ns, self._wrote_ns), strip=self._strip)
+        return self._meta.write(ino, index, piece, self._wrote_ns, strip=self._strip)
 
     # -- private
     def _make_writer(self) -> FileWriter:

@@ -276,6 +276,8 @@ class VFS:
         self._check_new(parent, name)
         mode, umask = stat.S_IMODE(mode), self._umask(umask)
         ino, attr = self.meta.create(cred, parent, name, mode, umask, flags)
+        if flags & os.O_TRUNC and self._files.find(ino) is not None:
+            attr = self._truncate_again(cred, ino)
         return self._found(ino, attr), self._opened(ino, attr, flags)
 
     @operation
@@ -507,6 +509,14 @@ class VFS:
         if file is not None:
             file.changed(0, None, attr)
         return attr
+
+    def _truncate_again(self, cred: Cred, ino: Inode) -> Attr:
+        """`create` met a file that is open here: data written before must not come after."""
+        try:
+            return self._truncate(cred, ino, 0, by_handle=True)
+        except OSError:
+            self.meta.close(ino)
+            raise
 
     def _unlock_posix(self, file: OpenFile, owner: int) -> None:
         """A process closes a descriptor: all its record locks on the file are gone."""
