@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from juicepy.cmd.exporter import exporting
-from juicepy.cmd.volume_options import passphrase
+from juicepy.cmd.volume_options import driver_settings, passphrase
 from juicepy.errors import Refused
 
 if TYPE_CHECKING:
@@ -52,7 +52,12 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> i
         address = stack.enter_context(exporting(options.metrics_address, metrics.exposition))
         settings = replace(options.vfs, metrics_address=address)
         opened = open_vfs(
-            options.url, settings, passphrase=passphrase(), metrics=metrics, on_gone=on_gone
+            options.url,
+            settings,
+            passphrase=passphrase(),
+            drivers=driver_settings(),
+            metrics=metrics,
+            on_gone=on_gone,
         )
         vfs = stack.enter_context(opened)
         if not (settings.read_only or settings.no_bgjob):

@@ -17,6 +17,7 @@ from juicepy.volume import Format, Tier
 
 if TYPE_CHECKING:
     from juicepy.object.storage import ObjectStorage
+    from juicepy.object.target import DriverSettings
 
 DATA_STORAGE = "DATA STORAGE"
 MANAGEMENT = "MANAGEMENT"
@@ -157,15 +158,20 @@ def passphrase() -> str:
     return os.environ.get("JFS_RSA_PASSPHRASE", "")
 
 
+def driver_settings() -> DriverSettings:
+    """What the environment tells of regions, endpoints and connections."""
+    from juicepy.object.target import DriverSettings
+
+    return DriverSettings.from_env(os.environ)
+
+
 @contextmanager
 def volume_storage(volume: Format) -> Iterator[ObjectStorage]:
     """The object store of the volume, with its prefix and encryption; errors name the bucket."""
     from juicepy.object.registry import open_storage
-    from juicepy.object.target import DriverSettings
 
     plain = volume.decrypted()
     log.redactor.hide(plain.secret_key, plain.session_token)
-    settings = DriverSettings.from_env(os.environ)
-    storage = open_storage(plain, passphrase=passphrase(), io_retries=2, settings=settings)
+    storage = open_storage(plain, passphrase=passphrase(), io_retries=2, settings=driver_settings())
     with closing(storage):
         yield storage

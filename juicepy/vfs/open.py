@@ -19,6 +19,7 @@ from juicepy.meta.registry import open_engine
 from juicepy.metrics import Metrics
 from juicepy.object.registry import open_storage
 from juicepy.object.storage import ObjectStorage
+from juicepy.object.target import DriverSettings
 from juicepy.types import Slice, SliceId
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.config import VERSION
@@ -35,13 +36,14 @@ def open_vfs(
     options: VfsOptions | None = None,
     *,
     passphrase: str = "",
+    drivers: DriverSettings | None = None,
     metrics: Metrics | None = None,
     on_gone: Callable[[str], None] | None = None,
 ) -> Iterator[VFS]:
     """The file system of the volume at `meta_url`, with a session of its own.
 
     At the end all data is flushed (the first error of that is raised) and the session closed.
-    `passphrase` is that of the volume's private key. `on_gone` is told if the volume is destroyed.
+    `passphrase` is that of the volume's private key, `drivers` what the environment tells of clouds. `on_gone` is told if the volume is destroyed.
     """
     options = options or VfsOptions()
     with ExitStack() as stack:
@@ -49,7 +51,7 @@ def open_vfs(
         stack.callback(engine.close)
         meta = open_meta(engine, _meta_options(options))
         metrics = metrics or new_metrics(meta.format, options)
-        storage = _storage(meta.format, options, passphrase, metrics)
+        storage = _storage(meta.format, options, passphrase, drivers, metrics)
         stack.callback(storage.close)
         layout = Layout(meta.format.block_size_bytes, meta.format.hash_prefix)
         cache = open_cache(options.cache, meta.format.uuid, layout)
@@ -95,7 +97,11 @@ def _meta_options(options: VfsOptions) -> MetaOptions:
 
 
 def _storage(
-    volume: Format, options: VfsOptions, passphrase: str, metrics: Metrics
+    volume: Format,
+    options: VfsOptions,
+    passphrase: str,
+    drivers: DriverSettings | None,
+    metrics: Metrics,
 ) -> ObjectStorage:
     chosen = {
         "storage": options.storage,
@@ -120,6 +126,7 @@ def _storage(
         upload_limit=store.upload_limit or volume.upload_limit,
         download_limit=store.download_limit or volume.download_limit,
         observe=observe,
+        settings=drivers,
     )
 
 
