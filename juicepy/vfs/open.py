@@ -43,7 +43,8 @@ def open_vfs(
     """The file system of the volume at `meta_url`, with a session of its own.
 
     At the end all data is flushed (the first error of that is raised) and the session closed.
-    `passphrase` is that of the volume's private key, `drivers` what the environment tells of clouds. `on_gone` is told if the volume is destroyed.
+    `passphrase` is that of the volume's private key, `drivers` what the environment tells of
+    clouds. `on_gone` is told if the volume is destroyed.
     """
     options = options or VfsOptions()
     with ExitStack() as stack:
