@@ -278,10 +278,14 @@ class Sentinel:
         return redis.Redis(port=self.port, decode_responses=True)
 
     def fail_over(self) -> None:
-        """Make the replica the master, and wait until it is."""
-        with contextlib.closing(self.client()) as client:
+        """Make the replica the master, and the old master a replica of it."""
+        with (
+            contextlib.closing(self.client()) as client,
+            contextlib.closing(self.master.client()) as old,
+        ):
             client.execute_command("SENTINEL", "FAILOVER", self.name)
             wait_until(lambda: self._master_port(client) == self.replica.port, "fail-over")
+            old.replicaof("127.0.0.1", self.replica.port)  # the sentinel does so in ten seconds
 
     def _master_port(self, client: redis.Redis) -> int:
         reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)

@@ -13,7 +13,7 @@ import redis
 
 from juicepy.meta.redis.engine import RedisEngine, open_redis
 from juicepy.meta.redis.wire import Wire
-from juicepy.types import ROOT, TRASH, Attr, Kind
+from juicepy.types import ROOT, Attr, Kind
 from tests.support.redis_servers import RedisServer, redis_server
 
 _databases = itertools.count()
@@ -65,8 +65,7 @@ def engine(connect: Callable[[], RedisEngine]) -> RedisEngine:
     """An engine on an initialised volume."""
     opened = connect()
     root = Attr(Kind.DIR, 0o777, nlink=2, length=4096, parent=ROOT)
-    assert TRASH > ROOT
-    opened.init(b"{}", root, root.with_(mode=0o555))
+    opened.init(b"{}", root, None)
     return opened
 
 
