@@ -19,7 +19,7 @@ class ObjectInfo:
 class ObjectStorage(Protocol):
     """Named bytes, written whole and never changed. Thread-safe; every call may be repeated.
 
-    Raises ObjectNotFound (ENOENT), EACCES (403), ENOSPC (a full disk), ETIMEDOUT, EIO; nothing else.
+    Raises ObjectNotFound (ENOENT), EACCES (403), ENOSPC (disk full), ETIMEDOUT, EIO; nothing else.
     """
 
     def __str__(self) -> str:

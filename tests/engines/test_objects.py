@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +25,14 @@ from juicepy.object.target import DriverSettings
 from tests.support.objects import (
     ACCESS_KEY,
     SECRET_KEY,
+    AzureServer,
+    S3Server,
     azure_server,
     google_server,
     s3_server,
 )
 
 __all__ = ["azure_server", "google_server", "s3_server"]
-
-Server = Callable[[str], "object"]
 
 
 @dataclass(frozen=True)
@@ -303,23 +303,17 @@ def test_no_text_shows_a_secret(storage: ObjectStorage) -> None:
 
 
 def test_bucket_that_does_not_exist_is_no_missing_object(
-    s3_server: object, azure_server: object, tmp_path: Path
+    s3_server: S3Server, azure_server: AzureServer
 ) -> None:
-    for make in (_s3_absent(s3_server), _wasb_absent(azure_server)):
-        for call in (
-            lambda storage=make: storage.put("key", b"1"),
-            lambda storage=make: storage.get("key"),
-            lambda storage=make: list(storage.list_from("")),
-        ):
-            with pytest.raises(OSError, match="bucket does not exist") as caught:
-                call()
-            assert caught.value.errno == errno.EIO
-
-
-def _s3_absent(server: object) -> ObjectStorage:
-    return create_storage("s3", server.new_bucket(), ACCESS_KEY, SECRET_KEY)  # type: ignore[attr-defined]
-
-
-def _wasb_absent(server: object) -> ObjectStorage:
-    settings = DriverSettings(connection_string=server.connection_string)  # type: ignore[attr-defined]
-    return create_storage("wasb", server.new_bucket(), settings=settings)  # type: ignore[attr-defined]
+    settings = DriverSettings(connection_string=azure_server.connection_string)
+    for storage in (
+        create_storage("s3", s3_server.new_bucket(), ACCESS_KEY, SECRET_KEY),
+        create_storage("wasb", azure_server.new_bucket(), settings=settings),
+    ):
+        with pytest.raises(OSError, match="bucket does not exist") as put:
+            storage.put("key", b"1")
+        with pytest.raises(OSError, match="bucket does not exist") as got:
+            storage.get("key")
+        with pytest.raises(OSError, match="bucket does not exist") as listed:
+            list(storage.list_from(""))
+        assert {put.value.errno, got.value.errno, listed.value.errno} == {errno.EIO}

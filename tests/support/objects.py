@@ -20,12 +20,15 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape as xml_escape
 
 import pytest
 
+from juicepy.object.registry import create_storage
 from tests.support.waiting import wait_for
 
 ACCESS_KEY, SECRET_KEY = "testkey", "testsecret"
@@ -52,6 +55,12 @@ class S3Server:
     def new_bucket(self) -> str:
         """A bucket URL as `--bucket` takes it; the bucket does not exist yet."""
         return f"{self.url}/{new_bucket_name()}"
+
+    def made_bucket(self) -> str:
+        """The URL of a bucket that exists; the real client cannot make one on this server."""
+        bucket = self.new_bucket()
+        create_storage("s3", bucket, ACCESS_KEY, SECRET_KEY).create()
+        return bucket
 
 
 class AzureServer:
@@ -126,16 +135,30 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    with running_s3() as server:
-        yield server
+_S3 = pytest.StashKey[S3Server]()
+_AZURE = pytest.StashKey[AzureServer]()
+T = TypeVar("T")
+
+
+def _shared(
+    config: pytest.Config, key: pytest.StashKey[T], start: Callable[[], AbstractContextManager[T]]
+) -> T:
+    """The one server of the test session, whichever modules import the fixture."""
+    if key not in config.stash:
+        stack = contextlib.ExitStack()
+        config.stash[key] = stack.enter_context(start())
+        config.add_cleanup(stack.close)
+    return config.stash[key]
 
 
 @pytest.fixture(scope="session")
-def azure_server() -> Iterator[AzureServer]:
-    with running_azurite() as server:
-        yield server
+def s3_server(request: pytest.FixtureRequest) -> S3Server:
+    return _shared(request.config, _S3, running_s3)
+
+
+@pytest.fixture(scope="session")
+def azure_server(request: pytest.FixtureRequest) -> AzureServer:
+    return _shared(request.config, _AZURE, running_azurite)
 
 
 class GoogleServer:

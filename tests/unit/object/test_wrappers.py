@@ -107,7 +107,8 @@ def test_every_request_is_observed() -> None:
     seen: list[tuple[str, int, int | None]] = []
     inner = Faulty()
     storage = Metered(
-        inner, lambda method, s, size, error: seen.append((method, size, error and error.errno))
+        inner,
+        lambda method, s, size, error: seen.append((method, size, error.errno if error else None)),
     )
     storage.put("a", b"12345")
     storage.get("a", 1, 2)
