@@ -18,12 +18,12 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
 
 from juicepy.cache import blockfile
 from juicepy.cache.blockfile import BlockFile, Corrupt
+from juicepy.cache.directory import identity, is_on_device, walk, write_identity
 from juicepy.cache.evict import Cached, Excess, excess, expired, victims
-from juicepy.cache.options import BlockNames, CacheOptions
+from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions
 from juicepy.concurrency import Lock
 from juicepy.types import BlockKey, Buffer, SliceId
 
@@ -48,6 +48,7 @@ class DiskCache:
         self.root = root
         self.ident = ""
         self.is_down = False
+        self.counts = CacheCounts()
         self._names, self._options = names, options
         self._raw = os.path.join(root, "raw", "")
         self._device = 0
@@ -69,7 +70,7 @@ class DiskCache:
         """OSError if the directory cannot be made or written."""
         os.makedirs(self.root, exist_ok=True)
         self._make_directory(os.path.join(self.root, "raw"))
-        self.ident = _identity(os.path.join(self.root, ".lock"))
+        self.ident = identity(os.path.join(self.root, ".lock"))
         probe = os.path.join(self.root, "raw", f"probe-{uuid.uuid4()}.tmp")
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         os.unlink(probe)
@@ -117,7 +118,10 @@ class DiskCache:
         if self.is_down or self._is_full or key in self._index:
             return
         with self._lock:
-            if key in self._pending or self._pending_bytes + block.size > PENDING_BYTES:
+            if key in self._pending:
+                return
+            if self._pending_bytes + block.size > PENDING_BYTES:
+                self.counts.drops += 1
                 return
             self._pending[key] = block, memoryview(data).toreadonly()
             self._pending_bytes += block.size
@@ -327,6 +331,7 @@ class DiskCache:
             return True
         self._forget(cached.block)
         self._unlink(cached.block)
+        self.counts.evicts += 1
         return True
 
     def _excess(self) -> Excess:
@@ -358,13 +363,13 @@ class DiskCache:
         lock = os.path.join(self.root, ".lock")
         if os.path.exists(lock):
             return True
-        if not _on_device(self.root, self._device):
+        if not is_on_device(self.root, self._device):
             self.is_down = True
             logger.warning("cache directory %s is gone: its disk is not mounted", self.root)
             return False
         os.makedirs(self.root, exist_ok=True)
         self._make_directory(os.path.join(self.root, "raw"))
-        _write_identity(lock, self.ident)
+        write_identity(lock, self.ident)
         for cached in self._entries():
             self._forget(cached.block)
         return True
@@ -373,7 +378,7 @@ class DiskCache:
         """Bring the index in line with the files."""
         started_s = time.time()
         found: set[BlockId] = set()
-        for entry in _walk(self._raw):
+        for entry in walk(self._raw):
             block = self._names.parse_key(entry.path[len(self._raw) :])
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -388,42 +393,3 @@ class DiskCache:
             key = (cached.block.id, cached.block.index)
             if key not in found and not os.path.exists(self._path(cached.block)):
                 self._forget(cached.block)
-
-
-def _walk(path: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    yield from _walk(entry.path)
-                else:
-                    yield entry
-    except FileNotFoundError:
-        return
-
-
-def _identity(path: str) -> str:
-    """The id in `.lock`, made if there is none."""
-    try:
-        _write_identity(path, str(uuid.uuid4()))
-    except FileExistsError:
-        pass  # the usual case: it is read below, like our own
-    with open(path, encoding="ascii") as file:
-        return file.read()
-
-
-def _write_identity(path: str, ident: str) -> None:
-    """Whole or not at all, and never over another client's."""
-    partial = f"{path}.{uuid.uuid4()}.tmp"
-    with open(partial, "x", encoding="ascii") as file:
-        file.write(ident)
-    try:
-        os.link(partial, path)
-    finally:
-        os.unlink(partial)
-
-
-def _on_device(path: str, device: int) -> bool:
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return os.stat(path).st_dev == device

@@ -12,13 +12,15 @@ from juicepy.cache.cache import BlockCache
 from juicepy.cache.disk import DiskCache
 from juicepy.cache.evict import POLICIES
 from juicepy.cache.memory import MemoryCache, NoCache
-from juicepy.cache.options import BlockNames, CacheOptions
+from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions, Watchable
 from juicepy.cache.ring import Ring, legacy_member
 from juicepy.errors import Refused
 from juicepy.types import BlockKey, Buffer
 
 
-def open_cache(options: CacheOptions, volume_id: str, names: BlockNames) -> BlockCache:
+def open_cache(
+    options: CacheOptions, volume_id: str, names: BlockNames, metrics: Watchable | None = None
+) -> BlockCache:
     """The cache of the volume whose UUID is `volume_id`, with its threads running.
 
     Refused for an unknown setting or a directory that cannot be used.
@@ -30,7 +32,21 @@ def open_cache(options: CacheOptions, volume_id: str, names: BlockNames) -> Bloc
     if options.size <= 0:
         return NoCache()
     if options.dirs == "memory":
-        return MemoryCache(options.size, options.items, options.eviction)
+        memory = MemoryCache(options.size, options.items, options.eviction)
+        _tell(metrics, [memory.counts])
+        return memory
+    disks = _open_disks(options, volume_id, names)
+    _tell(metrics, [disk.counts for disk in disks])
+    return disks[0] if len(disks) == 1 else DiskCaches(disks, names)
+
+
+def _tell(metrics: Watchable | None, counts: Sequence[CacheCounts]) -> None:
+    if metrics is not None:
+        metrics.watch("blockcache_evicts", lambda: sum(each.evicts for each in counts))
+        metrics.watch("blockcache_drops", lambda: sum(each.drops for each in counts))
+
+
+def _open_disks(options: CacheOptions, volume_id: str, names: BlockNames) -> list[DiskCache]:
     roots = sorted(os.path.join(path, volume_id) for path in expand(options.dirs))
     share = replace(options, size=options.size // len(roots), items=-(-options.items // len(roots)))
     disks: list[DiskCache] = []
@@ -42,7 +58,7 @@ def open_cache(options: CacheOptions, volume_id: str, names: BlockNames) -> Bloc
                 disk.close()
             where = os.path.dirname(root)
             raise Refused(f"cache directory {where} cannot be used: {error.strerror}") from error
-    return disks[0] if len(disks) == 1 else DiskCaches(disks, names)
+    return disks
 
 
 def expand(dirs: str) -> list[str]:

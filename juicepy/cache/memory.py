@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from juicepy.cache.options import CacheCounts
 from juicepy.concurrency import Lock
 from juicepy.types import BlockKey, Buffer
 
@@ -40,6 +41,7 @@ class MemoryCache:
 
     def __init__(self, limit_bytes: int, limit_items: int = 0, eviction: str = "lru") -> None:
         self._limit_bytes, self._limit_items = limit_bytes, limit_items
+        self.counts = CacheCounts()
         self._evicts = eviction != "none"
         self._lock = Lock("memory_cache")  # guards what follows
         self._blocks: OrderedDict[tuple[int, int], memoryview] = OrderedDict()
@@ -66,6 +68,7 @@ class MemoryCache:
             self._bytes += len(data) + OVERHEAD
             while self._blocks and self._is_full_locked(0, 0):
                 self._drop_locked(next(iter(self._blocks)))
+                self.counts.evicts += 1
 
     def contains(self, block: BlockKey) -> bool:
         return (block.id, block.index) in self._blocks

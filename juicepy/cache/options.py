@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +26,20 @@ class CacheOptions:
     scan_interval_s: float = 3600.0  # negative: only at the start
     expire_s: float = 0.0
     free_space: float = 0.1
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """Blocks since the start: removed to make room, and not taken because the disk is too slow."""
+
+    evicts: int = 0
+    drops: int = 0
+
+
+class Watchable(Protocol):
+    """Where a metric is told how to find its value."""
+
+    def watch(self, name: str, source: Callable[[], float], /) -> None: ...
 
 
 class BlockNames(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -66,21 +66,6 @@ def _is_left_alone(slices: Sequence[Slice], at: int, taken: int, view: tuple[Sli
     if piece.length < LEFT_ALONE or piece.length * 5 < size:
         return False
     return view[0] == piece and piece not in slices[at + 1 : taken]
-
-
-def merge(
-    store: BlockStore, slices: Sequence[Slice], new_slice: Callable[[], SliceId]
-) -> tuple[Plan, Slice] | None:
-    """Copy what is worth merging of the list to a new slice; None if nothing is.
-
-    The slice is stored when this returns and may replace the records the plan names.
-    """
-    found = plan(slices)
-    if found is None:
-        return None
-    new = new_slice()
-    size = copy(store, found.view, new)
-    return found, Slice(found.pos, new, size, 0, size)
 
 
 def copy(store: BlockStore, view: Sequence[Slice], new: SliceId) -> int:

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from juicepy.cache.cache import BlockCache
+from juicepy.cache.options import Watchable
 from juicepy.chunk.compress import Compressor, compressor
 from juicepy.chunk.layout import Layout
 from juicepy.chunk.recent import BlockId, RecentBlocks
@@ -71,6 +72,9 @@ class StoreStats:
     hit_bytes: int = 0
     misses: int = 0
     miss_bytes: int = 0
+    writes: int = 0  # blocks given to the cache
+    write_bytes: int = 0
+    uploading: int = 0  # objects, now
     fetching: int = 0
 
 
@@ -108,13 +112,12 @@ class BlockStore:
         layout: Layout,
         compression: str | Compressor = "none",
         options: StoreOptions | None = None,
-        metrics: Any = None,
+        metrics: Watchable | None = None,
     ) -> None:
         self.options = options = options or StoreOptions()
         self.layout, self.cache, self.storage = layout, cache, storage
         self.block_size = layout.block_size
         self._codec = compressor(compression) if isinstance(compression, str) else compression
-        self._metrics = metrics
         self._recent = RecentBlocks(max(options.buffer_size // 2, 2 * layout.block_size))
         self._lock = Lock("block_store")  # guards _flights, _ahead_bytes, _backlog, _stats
         self._flights: dict[BlockId, _Flight] = {}
@@ -127,6 +130,8 @@ class BlockStore:
         self._get_slots = threading.BoundedSemaphore(max(1, options.max_downloads))
         self._put_slots = threading.BoundedSemaphore(max(1, options.max_uploads))
         self._get_wait_s = options.get_timeout_s * (options.io_retries + 1)
+        if metrics is not None:
+            self._tell(metrics)
 
     # -- reading
     def read(self, slice_id: SliceId, size: int, off: int, length: int) -> list[Buffer]:
@@ -179,7 +184,7 @@ class BlockStore:
     def fill(self, block: BlockKey) -> None:
         """Bring the block into the cache of this machine, whatever its size."""
         if not self.cache.contains(block):
-            self.cache.store(block, self._load(block))
+            self._cache(block, self._load(block))
 
     def contains(self, block: BlockKey) -> bool:
         """Whether the block is on this machine."""
@@ -297,7 +302,7 @@ class BlockStore:
         self._land(key)
         flight.landed.set_result(data)
         if is_new and not (self.options.cache_partial_only and block.size == self.block_size):
-            self.cache.store(block, data)
+            self._cache(block, data)
         return data
 
     def _land(self, key: BlockId) -> None:
@@ -322,9 +327,21 @@ class BlockStore:
         packed = self._codec.compress(data)
         key = self.layout.object_key(block)
         with _object_errors(key), self._put_slots:
-            self.storage.put(key, packed)
+            with self._lock:
+                self._stats.uploading += 1
+            try:
+                self.storage.put(key, packed)
+            finally:
+                with self._lock:
+                    self._stats.uploading -= 1
         if self._is_cached_after_upload(block):
-            self.cache.store(block, memoryview(data).toreadonly())
+            self._cache(block, memoryview(data).toreadonly())
+
+    def _cache(self, block: BlockKey, data: memoryview) -> None:
+        with self._lock:
+            self._stats.writes += 1
+            self._stats.write_bytes += block.size
+        self.cache.store(block, data)
 
     def upload(self, work: Callable[[], None]) -> Future[None]:
         """Run `work`, which calls `put`, on one of the threads for uploads."""
@@ -351,15 +368,15 @@ class BlockStore:
         self.cache.discard(block)
 
     # -- life
+    def _tell(self, metrics: Watchable) -> None:
+        stats = self._stats
+        metrics.watch("object_request_uploading", lambda: stats.uploading)
+        metrics.watch("blockcache_writes", lambda: stats.writes)
+        metrics.watch("blockcache_write_bytes", lambda: stats.write_bytes)
+
     def stats(self) -> StoreStats:
         with self._lock:
-            return StoreStats(
-                self._stats.hits,
-                self._stats.hit_bytes,
-                self._stats.misses,
-                self._stats.miss_bytes,
-                len(self._flights),
-            )
+            return replace(self._stats, fetching=len(self._flights))
 
     def buffered_bytes(self) -> int:
         """Bytes in the read buffer and on their way to it."""

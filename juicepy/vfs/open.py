@@ -55,7 +55,7 @@ def open_vfs(
         storage = _storage(meta.format, options, passphrase, drivers, metrics)
         stack.callback(storage.close)
         layout = Layout(meta.format.block_size_bytes, meta.format.hash_prefix)
-        cache = open_cache(options.cache, meta.format.uuid, layout)
+        cache = open_cache(options.cache, meta.format.uuid, layout, metrics)
         stack.callback(cache.close)
         compression = meta.format.compression
         store = BlockStore(storage, cache, layout, compression, options.store, metrics)

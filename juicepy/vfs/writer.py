@@ -24,6 +24,7 @@ from juicepy.chunk.store import BlockStore
 from juicepy.concurrency import Lock
 from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Attr, BlockKey, Inode, Slice, SliceId
 from juicepy.vfs.buffers import WriteBuffers
+from juicepy.vfs.pending import OpenSlice, Upload, as_oserror
 
 OPEN_SLICES = 8  # per chunk: enough for the streams of one file, few enough to search
 PENDING_SLICES = 1000  # per file: more make the next fsync too long
@@ -40,34 +41,6 @@ class SliceSink(Protocol):
     def new_slice(self) -> SliceId: ...
 
     def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, /) -> Attr: ...
-
-
-class _OpenSlice:
-    """A slice that is not committed. Its `tail` is what no upload has taken yet.
-
-    Once `is_frozen` nothing but `uploads` and `stored` change. Changed under the writer's lock.
-    """
-
-    __slots__ = (
-        "id", "index", "is_frozen", "mtime_ns", "number", "pos", "sealed", "started_ns", "tail",
-        "uploads",
-    )  # fmt: skip
-
-    def __init__(self, number: int, slice_id: SliceId, index: int, pos: int, now_ns: int) -> None:
-        self.number, self.id, self.index, self.pos = number, slice_id, index, pos
-        self.started_ns = self.mtime_ns = now_ns
-        self.sealed = 0  # bytes given to uploads
-        self.tail = bytearray()
-        self.uploads: list[Future[None]] = []
-        self.is_frozen = False
-
-    @property
-    def length(self) -> int:
-        return self.sealed + len(self.tail)
-
-    @property
-    def offset(self) -> int:
-        return (self.index << CHUNK_BITS) + self.pos
 
 
 class FileWriter:
@@ -90,8 +63,8 @@ class FileWriter:
         self._committed = committed
         self._block_size = store.block_size
         self._lock = Lock("file_writer")  # guards what follows
-        self._pending: deque[_OpenSlice] = deque()  # in order of creation
-        self._open: dict[int, list[_OpenSlice]] = {}  # per chunk, from the oldest open one on
+        self._pending: deque[OpenSlice] = deque()  # in order of creation
+        self._open: dict[int, list[OpenSlice]] = {}  # per chunk, from the oldest open one on
         self._started = 0  # slices so far
         self._length = 0
         self._failures = 0  # so far; `_failure` is the one not yet reported
@@ -206,7 +179,7 @@ class FileWriter:
             tail.start()
         return size, growth
 
-    def _writable_locked(self, index: int, pos: int, size: int) -> _OpenSlice | None:
+    def _writable_locked(self, index: int, pos: int, size: int) -> OpenSlice | None:
         """The newest open slice that can take the write with no newer one below it."""
         for piece in reversed(self._open.get(index, ())):
             end = piece.pos + piece.length
@@ -216,9 +189,9 @@ class FileWriter:
                 return None
         return None
 
-    def _begin_locked(self, slice_id: SliceId, index: int, pos: int) -> _OpenSlice:
+    def _begin_locked(self, slice_id: SliceId, index: int, pos: int) -> OpenSlice:
         self._started += 1
-        piece = _OpenSlice(self._started, slice_id, index, pos, time.time_ns())
+        piece = OpenSlice(self._started, slice_id, index, pos, time.time_ns())
         is_first = not self._pending
         self._pending.append(piece)
         self._open.setdefault(index, []).append(piece)
@@ -227,8 +200,8 @@ class FileWriter:
         return piece
 
     def _fill_locked(
-        self, piece: _OpenSlice, pos: int, data: memoryview
-    ) -> tuple[int, list[_Upload]]:
+        self, piece: OpenSlice, pos: int, data: memoryview
+    ) -> tuple[int, list[Upload]]:
         """Put `data` at `pos` as far as the block goes: (bytes taken, uploads to start)."""
         at = pos - piece.pos - piece.sealed
         room = self._block_size - at
@@ -242,7 +215,7 @@ class FileWriter:
         piece.mtime_ns = time.time_ns()
         end = (piece.index << CHUNK_BITS) + pos + len(data)
         self._length = max(self._length, end)
-        uploads: list[_Upload | None] = []
+        uploads: list[Upload | None] = []
         if len(tail) == self._block_size:
             uploads.append(self._seal_locked(piece))
         if piece.pos + piece.length == CHUNK_SIZE:
@@ -252,12 +225,12 @@ class FileWriter:
             uploads.append(self._freeze_locked(opened[0]))
         return len(data), [upload for upload in uploads if upload is not None]
 
-    def _is_due(self, piece: _OpenSlice, now_ns: int) -> bool:
+    def _is_due(self, piece: OpenSlice, now_ns: int) -> bool:
         if piece.is_frozen:
             return False
         return now_ns - piece.started_ns > MAX_AGE_NS or now_ns - piece.mtime_ns > MAX_IDLE_NS
 
-    def _freeze_locked(self, piece: _OpenSlice) -> _Upload | None:
+    def _freeze_locked(self, piece: OpenSlice) -> Upload | None:
         """Take no more into the slice; the upload of its last, short block, if there is one."""
         if piece.is_frozen:
             return None
@@ -270,10 +243,10 @@ class FileWriter:
             del self._open[piece.index]
         return upload
 
-    def _seal_locked(self, piece: _OpenSlice) -> _Upload:
+    def _seal_locked(self, piece: OpenSlice) -> Upload:
         """Hand the tail over: from now on nobody changes these bytes."""
         block = BlockKey(piece.id, piece.sealed // self._block_size, len(piece.tail))
-        upload = _Upload(self._store, self._buffers, block, piece.tail)
+        upload = Upload(self._store, self._buffers, block, piece.tail)
         piece.uploads.append(upload.done)
         piece.sealed += block.size
         piece.tail = bytearray()
@@ -299,7 +272,7 @@ class FileWriter:
             if not self._commit(piece):
                 return
 
-    def _commit(self, piece: _OpenSlice) -> bool:
+    def _commit(self, piece: OpenSlice) -> bool:
         """Store the record of the frozen front slice; False after a failure. Holds the turn."""
         is_tried = False
         try:
@@ -308,7 +281,8 @@ class FileWriter:
             is_tried = True
             record = Slice(piece.pos, piece.id, piece.length, 0, piece.length)
             attr = self._meta.write(self.ino, piece.index, record, piece.mtime_ns)
-        except OSError as error:
+        except Exception as problem:
+            error = as_oserror(problem)
             may_be_stored = is_tried and error.errno not in REFUSALS
             self._give_up(error, kept=piece if may_be_stored else None)
             return False
@@ -321,7 +295,7 @@ class FileWriter:
         return True
 
     # -- failing
-    def _give_up(self, error: OSError, kept: _OpenSlice | None) -> None:
+    def _give_up(self, error: OSError, kept: OpenSlice | None) -> None:
         """Drop all that is not committed and keep the error for the next write or flush.
 
         The blocks of `kept`, whose commit may have come through, stay; the others are removed.
@@ -342,7 +316,7 @@ class FileWriter:
             if piece is not kept and piece.sealed:
                 self._remove_when_landed(piece)
 
-    def _remove_when_landed(self, piece: _OpenSlice) -> None:
+    def _remove_when_landed(self, piece: OpenSlice) -> None:
         """Delete the blocks of a dropped slice after the last of its uploads has ended."""
         left = len(piece.uploads)
         lock = threading.Lock()
@@ -366,34 +340,3 @@ class FileWriter:
                 error = self._last_failure
         if error is not None:
             raise OSError(error.errno, error.strerror, error.filename) from error
-
-
-class _Upload:
-    """One block to be stored, here (`run`) or on a thread for uploads (`start`)."""
-
-    __slots__ = ("_block", "_buffers", "_data", "_store", "done")
-
-    def __init__(
-        self, store: BlockStore, buffers: WriteBuffers, block: BlockKey, data: bytearray
-    ) -> None:
-        self._store, self._buffers, self._block, self._data = store, buffers, block, data
-        self.done: Future[None] = Future()
-        buffers.note_uploading(block.size)
-
-    def start(self) -> None:
-        self._store.upload(self.run)
-
-    def run(self) -> None:
-        """Never raises: the outcome is in `done`."""
-        try:
-            self._store.put(self._block, self._data)
-        except BaseException as error:
-            self._end()
-            self.done.set_exception(error)
-        else:
-            self._end()
-            self.done.set_result(None)
-
-    def _end(self) -> None:
-        self._data = bytearray()
-        self._buffers.give_back(self._block.size, uploaded=True)

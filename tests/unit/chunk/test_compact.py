@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from juicepy.cache.memory import NoCache
-from juicepy.chunk.compact import Plan, copy, merge, plan
+from juicepy.chunk.compact import Plan, copy, plan
 from juicepy.chunk.layout import Layout
 from juicepy.chunk.overlay import hole
 from juicepy.chunk.store import BlockStore, StoreOptions
@@ -97,11 +97,10 @@ def test_copy_is_what_the_view_showed(store: BlockStore) -> None:
     put(store, 1, b"a" * 200_000)
     put(store, 2, b"b" * 50_000)
     slices = (whole(10, 1, 200_000), whole(30_010, 2, 50_000), hole(60_010, 100))
-    merged = merge(store, slices, lambda: SliceId(9))
-    assert merged is not None
-    found, piece = merged
-    assert (found.skipped, found.taken) == (0, 3)
-    assert piece == Slice(10, SliceId(9), 200_000, 0, 200_000)
+    found = plan(slices)
+    assert found is not None
+    assert (found.skipped, found.taken, found.pos, found.size) == (0, 3, 10, 200_000)
+    assert copy(store, found.view, SliceId(9)) == 200_000
     content = b"".join(store.read(SliceId(9), 200_000, 0, 200_000))
     expected = bytearray(b"a" * 200_000)
     expected[30_000:80_000] = b"b" * 50_000

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from juicepy.cache.memory import NoCache
-from juicepy.chunk.compact import merge
+from juicepy.chunk.compact import copy, plan
 from juicepy.chunk.store import StoreOptions
-from juicepy.types import CHUNK_SIZE
+from juicepy.types import CHUNK_SIZE, Slice
 from tests.unit.vfs.fakes import FakeMeta, Stack, open_stack
 
 BLOCK = 65536
@@ -88,13 +88,15 @@ def compact(stack: Stack, index: int) -> None:
     """As the metadata client does it, with the old objects removed at once."""
     key = (stack.writer.ino, index)
     slices = stack.meta.slices(*key)
-    merged = merge(stack.store, slices, stack.meta.new_slice)
-    if merged is None:
+    found = plan(slices)
+    if found is None:
         return
-    plan, piece = merged
-    stack.meta.replace(key, slices[: plan.taken], [*slices[: plan.skipped], piece])
+    new = stack.meta.new_slice()
+    size = copy(stack.store, found.view, new)
+    piece = Slice(found.pos, new, size, 0, size)
+    stack.meta.replace(key, slices[: found.taken], [*slices[: found.skipped], piece])
     left = {kept.id for listed in stack.meta.lists.values() for kept in listed}
-    for old in slices[plan.skipped : plan.taken]:
+    for old in slices[found.skipped : found.taken]:
         if old.id and old.id not in left:
             stack.store.remove(old.id, old.size)
 

@@ -1,0 +1,48 @@
+"""The directory of a cache: its identity, and what is in it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+
+def walk(path: str) -> Iterator[os.DirEntry[str]]:
+    """All files below `path`; those that vanish meanwhile are left out."""
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from walk(entry.path)
+                else:
+                    yield entry
+    except FileNotFoundError:
+        return
+
+
+def identity(path: str) -> str:
+    """The id in `.lock`, made if there is none."""
+    try:
+        write_identity(path, str(uuid.uuid4()))
+    except FileExistsError:
+        pass  # the usual case: it is read below, like our own
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def write_identity(path: str, ident: str) -> None:
+    """Whole or not at all, and never over another client's."""
+    partial = f"{path}.{uuid.uuid4()}.tmp"
+    with open(partial, "x", encoding="ascii") as file:
+        file.write(ident)
+    try:
+        os.link(partial, path)
+    finally:
+        os.unlink(partial)
+
+
+def is_on_device(path: str, device: int) -> bool:
+    """Whether `path`, or what is left of it, lies on the device."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.stat(path).st_dev == device
