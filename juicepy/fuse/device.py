@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 from juicepy.errors import Refused, posix_error
@@ -130,10 +131,27 @@ def set_readahead(path: str, size: int) -> bool:
 
 
 def abort(device: tuple[int, int]) -> bool:
-    """Cut the connection of the mount with that device number: its requests fail at once."""
+    """Cut the connection of the mount with that device number: its requests fail at once.
+
+    False where that is not possible. The kernel's control files are often not mounted in
+    containers: with privilege they are, for the moment it takes.
+    """
     _, minor = device  # the major number of such mounts is 0
+    if _write_abort(Path("/sys/fs/fuse/connections"), minor):
+        return True
+    with tempfile.TemporaryDirectory(prefix="fusectl.") as place:
+        target = os.fsencode(place)
+        if mounts.libc.mount(b"fusectl", target, b"fusectl", ctypes.c_ulong(0), None) != 0:
+            return False
+        try:
+            return _write_abort(Path(place), minor)
+        finally:
+            mounts.libc.umount2(target, mounts.MNT_DETACH)
+
+
+def _write_abort(connections: Path, number: int) -> bool:
     try:
-        Path(f"/sys/fs/fuse/connections/{minor}/abort").write_text("1")
+        (connections / str(number) / "abort").write_text("1")
     except OSError:
         return False
     return True

@@ -37,6 +37,7 @@ MAX_IO = 1 << 17
 WORKERS = 10
 
 _POLL_S = 0.2
+_JOIN_S = 10.0
 _BLOCK = 4096
 
 
@@ -98,10 +99,14 @@ def _run(
 
 
 def _loop() -> None:
+    before = set(threading.enumerate())
     try:
         llfuse.main(workers=WORKERS, handle_signals=False)
     except Exception:
         logger.exception("the llfuse loop failed")
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.endswith("(_notify_loop)"):  # the binding tells it to end, and goes on
+            thread.join(_JOIN_S)
 
 
 def _unmount(mount_point: str) -> None:

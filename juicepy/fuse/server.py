@@ -133,18 +133,23 @@ class Server:
         device.set_readahead(self._path, self._options.max_readahead)
 
     def _wait(self, stop: StopFlag | None) -> None:
-        """Until the kernel has let go of the mount; unmounts when asked to stop."""
+        """Until the kernel has let go of the mount, or we are asked to stop."""
         while not self._ended.wait(_POLL_S):
             if self._stop_requested or (stop is not None and stop.is_set()):
-                self._stop()
+                return
 
-    def _stop(self) -> None:
-        self._unmount_lazily()
+    def _end_mount(self) -> None:
+        """Unmount if it is still there, wait for its users, in the end cut them off."""
+        mount = mounts.find_mount(self._path)
+        if mount is not None and mount.device == self._device:
+            self._unmount_lazily()
         if self._ended.wait(self._options.stop_grace_s):
             return
         logger.warning("%s is still in use: its connection is cut", self._path)
-        device.abort(self._device)
-        self._ended.wait()
+        if device.abort(self._device):
+            self._ended.wait()
+        else:
+            logger.error("the connection of %s cannot be cut", self._path)
 
     def _unmount_lazily(self) -> None:
         """Unmount; where that is refused because of users, hide the mount from new ones."""
@@ -165,14 +170,11 @@ class Server:
 
     def _shut_down(self) -> None:
         """After the last request: nothing of ours runs on."""
-        mount = mounts.find_mount(self._path)
-        if mount is not None and mount.device == self._device:
-            self._unmount_lazily()
-            if not self._ended.wait(self._options.stop_grace_s):
-                device.abort(self._device)
-        while self._threads:
-            for thread in list(self._threads):
-                thread.join()
+        self._end_mount()
+        if self._ended.is_set():
+            while self._threads:
+                for thread in list(self._threads):
+                    thread.join()
         self._locks.close()
         self._notifier.close()
         self._ops.destroy()

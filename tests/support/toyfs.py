@@ -19,6 +19,7 @@ from typing import Any
 from juicepy.errors import posix_error
 from juicepy.types import (
     KIND_OF,
+    MAX_NAME,
     ROOT,
     Attr,
     Buffer,
@@ -37,7 +38,7 @@ from juicepy.vfs.api import Found, Notifier, Opened
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
 FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE = 1, 2, 16
 XATTR_CREATE, XATTR_REPLACE = 1, 2
-FS_IOC_GETFLAGS, FS_IOC_SETFLAGS = 0x80086601, 0x40086602
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR = 0x80086601, 0x40086602, 0x801C581F
 FS_IMMUTABLE_FL, FS_APPEND_FL = 0x10, 0x20
 
 
@@ -101,6 +102,8 @@ class ToyFs:
 
     def _make(self, cred: Cred, parent: Inode, name: bytes, kind: Kind, mode: int) -> Inode:
         directory = self._node(parent)
+        if len(name) > MAX_NAME:
+            raise posix_error(errno.ENAMETOOLONG, name)
         if name in directory.entries:
             raise posix_error(errno.EEXIST, name)
         ino = Inode(self._next_ino)
@@ -461,6 +464,8 @@ class ToyFs:
         attr = self._node(ino).attr
         if cmd == FS_IOC_GETFLAGS:
             return attr.flags.to_bytes(8, "little")
+        if cmd == FS_IOC_FSGETXATTR:  # the kernel asks for it before it sets flags
+            return bytes(28)
         if cmd == FS_IOC_SETFLAGS:
             attr.flags = int.from_bytes(data[:4], "little")
             return b""
