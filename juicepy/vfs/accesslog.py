@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Condition
 from typing import Any
 
-from juicepy.types import S_IFMT, Attr, Cred, Inode, Kind, LockKind, SetAttr
+from juicepy.types import INTERNAL, S_IFMT, Attr, Cred, Inode, Kind, LockKind, SetAttr
 
+ACCESSLOG = Inode(INTERNAL + 1)
 LIMIT_LINES = 10240
 IDLE_S = 1.0
 IDLE_LINE = b"#\n"
@@ -103,6 +104,8 @@ class AccessLog:
         error: OSError | None,
         seconds: float,
     ) -> None:
+        if op == "read" and arguments[0] == ACCESSLOG:
+            return  # else a reader would be busy with its own reads
         now = time.time()
         stamp = time.strftime("%Y.%m.%d %H:%M:%S", time.localtime(now))
         status = "OK" if error is None else os.strerror(error.errno or 5).lower()

@@ -10,7 +10,7 @@ import errno
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from juicepy.chunk import overlay
@@ -18,7 +18,7 @@ from juicepy.chunk.store import BlockStore
 from juicepy.errors import posix_error
 from juicepy.meta.client import MetaClient
 from juicepy.meta.codec import decode_plocks
-from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Attr, Cred, Inode, Kind, LockKind
+from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Attr, Cred, Inode, Kind, LockKind, Slice
 from juicepy.vfs.control import Command, Job, data_response
 from juicepy.vfs.warmup import WarmUp, cut
 
@@ -199,21 +199,29 @@ class Commands:
                 "Len": piece.length,
             }
             for index in _indexes(attr)
-            for piece in overlay.build(self.meta.slices(ino, index))
+            for piece in self._view(ino, index)
         ]
 
     def _objects(self, ino: Inode, attr: Attr) -> list[dict[str, Any]]:
         told: list[dict[str, Any]] = []
         layout, volume = self.store.layout, self.meta.format.name
         for index in _indexes(attr):
-            for piece in overlay.build(self.meta.slices(ino, index)):
+            for piece in self._view(ino, index):
                 if not piece.id:
-                    told.append(_object(index, "", 0, 0, piece.length))
+                    told.append(_object(index, "", piece.size, 0, piece.length))
                     continue
                 for block, off, length in cut(layout, piece):
                     key = f"{volume}/{layout.object_key(block)}"
                     told.append(_object(index, key, block.size, off, length))
         return told
+
+    def _view(self, ino: Inode, index: int) -> list[Slice]:
+        """What is seen of a chunk; JuiceFS tells the length of a hole at the start as its size."""
+        slices = self.meta.slices(ino, index)
+        view = overlay.build(slices)
+        if view and not view[0].id and min(piece.pos for piece in slices) > 0:
+            view[0] = replace(view[0], size=view[0].length)
+        return view
 
     def _locks(self, ino: Inode) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         engine, stored = self.meta.engine, self._stored(ino)

@@ -18,11 +18,10 @@ from typing import Protocol
 from juicepy.concurrency import Lock, Workers
 from juicepy.errors import posix_error
 from juicepy.types import INTERNAL, ROOT, TRASH, Attr, Cred, DirEntry, Inode, Kind
-from juicepy.vfs.accesslog import AccessLog, LogReader
+from juicepy.vfs.accesslog import ACCESSLOG, AccessLog, LogReader
 
 logger = logging.getLogger(__name__)
 
-ACCESSLOG = Inode(INTERNAL + 1)
 CONTROL = Inode(INTERNAL + 2)
 STATS = Inode(INTERNAL + 3)
 CONFIG = Inode(INTERNAL + 4)

@@ -35,7 +35,7 @@ from juicepy.types import (
     StatFs,
 )
 from juicepy.vfs import control, files, flags, xattrs
-from juicepy.vfs.accesslog import AccessLog
+from juicepy.vfs.accesslog import ACCESSLOG, AccessLog
 from juicepy.vfs.api import Found, Notifier, Opened
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.commands import Commands
@@ -484,7 +484,7 @@ class VFS:
 
     def _open_virtual(self, ino: Inode, flags: int) -> Opened:
         fh = self._streams.add(StreamHandle(ino, self._virtual.open(ino, flags)))
-        return Opened(fh, direct_io=True, nonseekable=ino == control.ACCESSLOG)
+        return Opened(fh, direct_io=True, nonseekable=ino == ACCESSLOG)
 
     def _request(self, fh: Fh, cred: Cred, data: memoryview) -> int:
         """A write to a virtual file: only the control channel takes any."""

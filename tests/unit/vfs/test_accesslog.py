@@ -155,12 +155,22 @@ def test_every_operation_has_a_format() -> None:
     assert operations | {"readdir"} == set(accesslog.FORMATS)
 
 
+def test_reading_the_log_is_not_logged(vfs: VFS) -> None:
+    log = Log(vfs)
+    vfs.access(ME, ROOT, 4)
+    vfs.read(ME, log.ino, log.fh, 0, 4096)
+    vfs.access(ME, ROOT, 1)
+    text = b"".join(vfs.read(ME, log.ino, log.fh, 0, 4096))
+    assert text.count(b"\n") == 1
+    assert b"access (1,0x1) - OK" in text
+
+
 def test_nothing_is_kept_while_nobody_reads() -> None:
     with opened() as vfs:
         log = Log(vfs)
         assert len(vfs.log.readers) == 1
         vfs.release(ME, log.ino, log.fh, 0)
-        assert vfs.log.readers == ()
+        assert len(vfs.log.readers) == 0
 
 
 def test_each_reader_gets_all_lines() -> None:
@@ -226,4 +236,4 @@ def test_reader_that_is_gone_gets_nothing() -> None:
     log.close(reader)
     log.close(reader)
     log.write(ME, "unlink", (1, b"a"), None, OSError(2, "no"), 0.1)
-    assert log.readers == ()
+    assert len(log.readers) == 0

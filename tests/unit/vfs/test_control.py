@@ -5,6 +5,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_virtual_files_look_like_those_of_juicefs(vfs: VFS) -> None:
         assert (found.ino, found.attr.mode, found.attr.kind) == (ino, mode, kind)
         assert found.attr_timeout_s == 3600
         if name != b".control":
-            refused(errno.ENOENT, lambda name=name: vfs.lookup(ME, below, name))
+            refused(errno.ENOENT, partial(vfs.lookup, ME, below, name))
     assert vfs.lookup(ME, below, b".control").ino == expected[b".control"][0]
     assert vfs.lookup(ME, ROOT, b".config").attr.length > 1000
     shown = {name for name in names(vfs) if name.startswith(b".")}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from juicepy.types import CHUNK_SIZE, ROOT, Cred, LockKind, PosixLock, SetAttr
+from juicepy.types import CHUNK_SIZE, ROOT, Cred, Fh, LockKind, PosixLock, SetAttr
 from tests.unit.vfs.volumes import (
     ME,
     KiB,
@@ -87,7 +87,7 @@ def test_handles_do_what_they_were_opened_for_only() -> None:
             lambda: read(vfs, ino, fh),
             lambda: write(vfs, ino, reader.fh, 0, b"x"),
             lambda: vfs.fallocate(ME, ino, reader.fh, 0, 0, 1),
-            lambda: read(vfs, ino, fh + 100),
+            lambda: read(vfs, ino, Fh(fh + 100)),
         ):
             with pytest.raises(OSError) as caught:
                 work()

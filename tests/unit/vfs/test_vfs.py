@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from juicepy.types import ROOT, Inode, Kind, SetAttr
+from juicepy.types import ROOT, Fh, Inode, Kind, SetAttr
 from juicepy.vfs.vfs import VFS
 from tests.support.meta import scan
 from tests.unit.vfs.volumes import ME, KiB, close, create, names, opened, read, write
@@ -42,7 +42,7 @@ class Run:
 
     def __init__(self, vfs: VFS, seed: int) -> None:
         self.vfs, self.rng, self.tree = vfs, random.Random(seed), Tree()
-        self.open: list[tuple[Inode, int, list[bytes]]] = []
+        self.open: list[tuple[Inode, Fh, list[bytes]]] = []
 
     def step(self) -> None:
         steps = [
@@ -65,7 +65,7 @@ class Run:
             work()
         assert caught.value.errno == code
 
-    def handle(self) -> tuple[Inode, int, list[bytes]] | None:
+    def handle(self) -> tuple[Inode, Fh, list[bytes]] | None:
         return self.rng.choice(self.open) if self.open else None
 
     def data(self) -> bytes:
