@@ -203,7 +203,10 @@ class Accounts:
         changed = {ino: delta for ino, delta in deltas.items() if delta != _NO_STATS}
         try:
             for ino in self._engine.add_dir_stats(changed):
-                self.recompute(ino)
+                # A negative row waits for another client's delta: a count now would include
+                # what that delta is about to add once more. A missing row has to be made.
+                if self._engine.dir_stats(ino) is None:
+                    self.recompute(ino)
         except OSError:
             self._keep_stats(changed)
             raise
@@ -213,6 +216,16 @@ class Accounts:
         with self._lock:
             for ino, delta in deltas.items():
                 self._stats[ino] = _plus_stats(self._stats.get(ino, _NO_STATS), delta)
+
+    def ensure_root(self) -> None:
+        """Give the root its statistics, which formatting does not make.
+
+        Before this client changes anything: a count beside changes whose deltas are still on
+        their way would count these twice.
+        """
+        setting = self._format
+        if setting is not None and setting.dir_stats and self._engine.dir_stats(ROOT) is None:
+            self.recompute(ROOT)
 
     def recompute(self, ino: Inode) -> DirStats | None:
         """Store statistics counted anew; None if the directory is gone."""

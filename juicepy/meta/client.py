@@ -129,6 +129,7 @@ class MetaClient:
         """Register this client and start its background work (read-only: only reloads)."""
         self._accounts.reload(self.format)
         if not self.options.read_only:
+            self._accounts.ensure_root()
             self._sessions.start(self.options.mount_point)
             self._background.every("flush-stats", STATS_FLUSH_S, self._accounts.flush_stats)
             self._background.every("flush-quotas", QUOTA_FLUSH_S, self._accounts.flush_quotas)

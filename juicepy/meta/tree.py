@@ -58,6 +58,8 @@ def usage(
 def _children(engine: MetaEngine, directory: Inode, total: TreeUsage, strict: bool) -> list[Inode]:
     """Count a directory's children into `total`; its sub-directories."""
     stats = None if strict else engine.dir_stats(directory)
+    if stats is not None and min(stats.length, stats.space, stats.inodes) < 0:
+        stats = None  # between the deltas of two clients, or wrong
     below = []
     dirs = 0
     for page in engine.list_dir(directory, with_attrs=stats is None):
