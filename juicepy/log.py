@@ -76,7 +76,7 @@ def setup(
     handler.setFormatter(Formatter())
     handler.addFilter(redactor)
     root = logging.getLogger()
-    for old in list(root.handlers):
+    for old in [each for each in root.handlers if isinstance(each.formatter, Formatter)]:
         root.removeHandler(old)
         old.close()
     root.addHandler(handler)
