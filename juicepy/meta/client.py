@@ -90,6 +90,7 @@ class MetaClient:
         self.engine, self.format, self.options = engine, setting, options
         self.root = ROOT
         self.observe: Callable[[str, float], None] | None = None  # (operation, seconds)
+        self.restarted: Callable[[str, int], None] | None = None  # (operation, times run again)
         self._on_reload: list[Callable[[Format], None]] = []
         self._on_gone: Callable[[str], None] = lambda why: logger.error("%s", why)
         self._inodes = Ids("inodes", INODE_BATCH, engine.allocate_inodes)
@@ -188,11 +189,20 @@ class MetaClient:
         """Run a mutation: read-only check, timing, slow-call log."""
         if self.options.read_only:
             raise posix_error(EROFS)
+        runs = 0
+
+        def counted(tx: Tx) -> T:
+            nonlocal runs
+            runs += 1
+            return body(tx)
+
         begin = time.perf_counter()
         try:
-            return self.engine.transact(body)
+            return self.engine.transact(counted)
         finally:
             self._observed(name, time.perf_counter() - begin)
+            if runs > 1 and self.restarted is not None:
+                self.restarted(name, runs - 1)
 
     def _read(self, name: str, call: Callable[[], T]) -> T:
         begin = time.perf_counter()
@@ -502,6 +512,10 @@ class MetaClient:
             self.close(ino)
             raise
         return attr
+
+    def reopen(self, ino: Inode) -> None:
+        """Open a file for reading whose attributes the caller knows (`--open-cache`)."""
+        self._open.opened(ino)
 
     def close(self, ino: Inode) -> None:
         """One handle less; the last one of an unlinked file ends it."""
