@@ -21,7 +21,7 @@ from juicepy.meta.codec import (
     encode_times,
 )
 from juicepy.meta.redis import scripts
-from juicepy.meta.redis.keys import Keys, owner_field, owner_of, ref_field
+from juicepy.meta.redis.keys import Keys, delayed_field, owner_field, owner_of, ref_field
 from juicepy.meta.tx import Key, LockOwner, Ref, Writes
 from juicepy.types import Inode, SessionId
 
@@ -107,6 +107,8 @@ def _check_read(program: Program, keys: Keys, raws: Mapping[Key, Any], key: Key,
         program.check(key, _HASH, keys.parents(key[1]), raw)
     elif kind == "locks":
         program.check(key, _HASH, keys.locks(key[1], key[2]), raw)
+    elif kind == "delayed":
+        program.check(key, _FIELD, keys.named("delSlices"), raw, delayed_field(key[1], key[2]))
 
 
 def _put_attrs(program: Program, keys: Keys, raws: Mapping[Key, Any], writes: Writes) -> None:
@@ -227,7 +229,7 @@ def _volume_changes(keys: Keys, writes: Writes) -> Iterator[Sequence[Any]]:
     for (sid, ino), on in writes.sustained.items():
         yield "SADD" if on else "SREM", keys.sustained(sid), b"%d" % ino
     for (new, when_s), refs in writes.delayed.items():
-        one = b"%d_%d" % (new, when_s)
+        one = delayed_field(new, when_s)
         yield _delayed(keys.named("delSlices"), one, refs)
     if writes.space:
         yield "INCRBY", keys.named("usedSpace"), writes.space

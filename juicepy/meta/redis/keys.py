@@ -88,6 +88,10 @@ def ref_field(ref: Ref) -> bytes:
     return b"k%d_%d" % ref
 
 
+def delayed_field(new: SliceId, when_s: int) -> bytes:
+    return b"%d_%d" % (new, when_s)
+
+
 def ref_of(field: bytes) -> Ref:
     slice_id, _, size = field[1:].partition(b"_")
     return SliceId(int(slice_id)), int(size)

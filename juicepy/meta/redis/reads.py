@@ -12,7 +12,7 @@ from typing import Any
 from juicepy.meta.codec import decode_acl, decode_attr, decode_entry, decode_slices
 from juicepy.meta.redis.acls import AclRules
 from juicepy.meta.redis.guesses import Guesses
-from juicepy.meta.redis.keys import Keys, owner_of
+from juicepy.meta.redis.keys import Keys, delayed_field, owner_of
 from juicepy.meta.redis.link import Link
 from juicepy.meta.redis.wire import Command
 from juicepy.meta.tx import Key
@@ -52,6 +52,9 @@ _REQUESTS: dict[str, Callable[..., Command]] = {
     "parents": lambda keys, ino: ("HGETALL", keys.parents(ino)),
     "acl": lambda keys, rule_id: ("HGET", keys.named("acl"), b"%d" % rule_id),
     "locks": lambda keys, ino, posix: ("HGETALL", keys.locks(ino, posix)),
+    "delayed": lambda keys, new, when_s: (
+        ("HGET", keys.named("delSlices"), delayed_field(new, when_s))
+    ),
 }
 
 _VALUES: dict[str, Callable[[Any], Any]] = {
@@ -66,6 +69,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "parents": _parents,
     "acl": lambda raw: None if raw is None else decode_acl(raw),
     "locks": lambda raw: {owner_of(field): value for field, value in pairs(raw)},
+    "delayed": lambda raw: raw,
 }
 
 

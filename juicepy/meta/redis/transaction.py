@@ -92,6 +92,9 @@ class Transactions:
         """Verify and store; Conflict with nothing changed."""
         for ino, posix in writes.locks:
             reads.fetch([("locks", ino, posix)])
+        for (new, when_s), refs in writes.delayed.items():
+            if refs is None and reads.fetch([("delayed", new, when_s)]) == [None]:
+                raise FileNotFoundError(errno.ENOENT, f"no delayed slices of {new}")
         program = commit.build(self._keys, reads.raws, writes)
         if not (program.checks or program.changes or program.asks or program.patches):
             return _NO_REPLY
@@ -129,7 +132,8 @@ class Transactions:
         committed = Committed()
         for (kind, what), reply in zip(program.asked, replies, strict=False):
             if kind == "chunk":
-                committed.chunks[Inode(what[0]), what[1]] = reply
+                if reply:  # 0: there was no list, and the append was for an existing one only
+                    committed.chunks[Inode(what[0]), what[1]] = reply
             else:
                 committed.refs[what] = reply + 1  # type: ignore[index]  # a Ref
         attrs = program.attrs
