@@ -283,6 +283,7 @@ class Tx:
         self.writes.delayed[new, when_s] = refs
 
     def drop_delayed(self, new: SliceId, when_s: int) -> None:
+        """If another client was first, the commit stores nothing and raises ENOENT."""
         self.writes.delayed[new, when_s] = None
 
     def make_stats(self, ino: Inode) -> None:

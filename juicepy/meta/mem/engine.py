@@ -121,6 +121,9 @@ class MemEngine:
         for ino in w.touches:
             if ino not in s.attrs:
                 raise posix_error(2, f"inode {ino}")
+        for key, refs in w.delayed.items():
+            if refs is None and key not in s.delayed:
+                raise posix_error(2, f"delayed slices of {key[0]}")
         for ino, attr in w.attrs.items():
             if attr is None:
                 s.attrs.pop(ino, None)

@@ -39,8 +39,6 @@ class Commit:
     def run(self) -> Committed:
         writes = self._writes
         self._link.begin()
-        if self._read.locking:
-            self._verify()
         if writes.entries:
             self._entries()
         if writes.attrs:
@@ -58,6 +56,8 @@ class Commit:
             self._locks()
         if writes.touches:
             self._touches()
+        if self._read.locking:
+            self._verify()  # last, as an absent row cannot be locked, and writing may have waited
         return self.told
 
     def _verify(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Table, create_engine, inspect
+from sqlalchemy import Connection, Table, create_engine, false, inspect, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateColumn
 
 from juicepy.meta.sql.database import Database, DriverError, Link
 from juicepy.meta.sql.dialects import Fault
+from juicepy.meta.sql.statements import Statement
 from juicepy.meta.sql.tables import Tables
 
 
@@ -18,6 +19,8 @@ def ensure(database: Database, tables: Tables) -> None:
     """Make missing tables, columns and indexes. Several clients may do so at once."""
 
     def make(link: Link) -> None:
+        if _is_complete(link, database, tables):
+            return
         try:
             _make(database, tables)
         except DBAPIError as error:
@@ -28,6 +31,18 @@ def ensure(database: Database, tables: Tables) -> None:
             raise DriverError(fault, cause) from error
 
     database.read(make)
+
+
+def _is_complete(link: Link, database: Database, tables: Tables) -> bool:
+    """Are all tables and columns there? Much faster than an inspection."""
+    try:
+        for table in tables.metadata.sorted_tables:
+            link.rows(Statement(select(*table.c).where(false()), database.dialect))
+    except DriverError as error:
+        if error.fault is Fault.SCHEMA:
+            return False
+        raise
+    return True
 
 
 def _make(database: Database, tables: Tables) -> None:
