@@ -111,10 +111,15 @@ class OpenFile:
 
     def current(self, attr: Attr) -> Attr:
         """What to tell of the file, of which a lookup or listing has just told `attr`."""
-        if self.writer is None and self.version == 0:
-            self.saw(attr, 0)
-            return attr
-        return self.fresh()  # `attr` may be from before a commit of ours
+        if self.is_written:
+            return self.fresh()  # `attr` may be from before a commit of ours
+        self.saw(attr, 0)
+        return attr
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it was changed through here since it was opened."""
+        return self.version > 0 or self.writer is not None
 
     @property
     def seen(self) -> Seen | None:
@@ -246,11 +251,22 @@ class FileHandle:
 
 
 class Files:
-    """The open files of a mount by inode. Thread-safe."""
+    """The open files of a mount by inode. Thread-safe.
 
-    def __init__(self, make: Callable[[Inode], OpenFile]) -> None:
+    With `open_cache_s` attributes that an open has told may be used again so long, for as many
+    files as `open_cache_limit` says.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Inode], OpenFile],
+        open_cache_s: float = 0.0,
+        open_cache_limit: int = 10000,
+    ) -> None:
         self._make = make
-        self._lock = Lock("files")  # guards _by_inode, the counts of handles, and _known
+        self._open_cache_s, self._open_cache_limit = open_cache_s, open_cache_limit
+        self._lock = Lock("files")  # guards what follows, and the counts of handles
+        self._recent: OrderedDict[Inode, tuple[Attr, float]] = OrderedDict()
         self._by_inode: dict[Inode, OpenFile] = {}
         self._known: OrderedDict[Inode, Seen] = OrderedDict()
 
@@ -275,6 +291,8 @@ class Files:
             if file.handles:
                 return False
             self._by_inode.pop(file.ino, None)
+            if file.version:
+                self._recent.pop(file.ino, None)
             if file.seen is not None:
                 self._known[file.ino] = file.seen
                 self._known.move_to_end(file.ino)
@@ -285,9 +303,42 @@ class Files:
     def find(self, ino: Inode) -> OpenFile | None:
         return self._by_inode.get(ino)
 
+    def recent(self, ino: Inode) -> Attr | None:
+        """Attributes of a file that nobody has written here since an open told them."""
+        found = self._recent.get(ino) if self._open_cache_s else None
+        if found is None or time.monotonic() - found[1] > self._open_cache_s:
+            return None
+        file = self._by_inode.get(ino)
+        return None if file is not None and file.is_written else found[0]
+
+    def note(self, ino: Inode, attr: Attr) -> None:
+        """An open has told `attr`."""
+        if self._open_cache_s:
+            with self._lock:
+                self._recent[ino] = attr, time.monotonic()
+                self._recent.move_to_end(ino)
+                if 0 < self._open_cache_limit < len(self._recent):
+                    self._recent.popitem(last=False)
+
+    def forget(self, ino: Inode) -> None:
+        """The file was changed without being open."""
+        with self._lock:
+            self._recent.pop(ino, None)
+
     def all(self) -> list[OpenFile]:
         with self._lock:
             return list(self._by_inode.values())
+
+    def sync(self) -> None:
+        """Flush every open file; raises the first error after all were tried."""
+        first: OSError | None = None
+        for file in self.all():
+            try:
+                file.flush_for_others()
+            except OSError as error:
+                first = first or error
+        if first is not None:
+            raise first
 
 
 def seek(meta: MetaClient, ino: Inode, offset: int, length: int, *, data: bool) -> int:

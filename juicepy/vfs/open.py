@@ -29,6 +29,8 @@ from juicepy.volume import Format
 
 __all__ = ["CacheOptions", "VfsOptions", "new_metrics", "open_vfs"]
 
+_READS = {"Lookup", "GetAttr", "Read", "ReadLink", "GetXattr", "ListXattr"}  # no transactions
+
 
 @contextmanager
 def open_vfs(
@@ -166,7 +168,13 @@ def _connect(
         metrics.compact_size_histogram_bytes.observe(size)
         return Compacted(plan.skipped, plan.taken, Slice(plan.pos, new, size, 0, size))
 
-    meta.observe = metrics.meta_ops.observe
+    def observe(name: str, seconds: float) -> None:
+        metrics.meta_ops.observe(name, seconds)
+        if name not in _READS:
+            metrics.transaction_durations_histogram_seconds.observe(seconds)
+
+    meta.observe = observe
+    meta.restarted = lambda name, count: metrics.transaction_restart.labels(name).inc(count)
     meta.on_delete_slice(store.remove)
     meta.on_compact(compacted)
     if on_gone is not None:

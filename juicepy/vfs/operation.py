@@ -72,3 +72,18 @@ def observed_listing(
         owner.metrics.fuse_ops.observe("readdir", seconds)
         if owner.log.readers:
             owner.log.write(cred, "readdir", args, count, failed, seconds)
+
+
+def squash(
+    root: tuple[int, int] | None, everybody: tuple[int, int] | None
+) -> Callable[[Cred], Cred] | None:
+    """Who the callers become: everybody, or just root, is mapped to (uid, gid); None: nobody."""
+    target = everybody or root
+    if target is None:
+        return None
+    uid, gid = target
+
+    def squashed(cred: Cred) -> Cred:
+        return Cred(uid, gid, (), cred.pid) if everybody or cred.is_root else cred
+
+    return squashed

@@ -10,8 +10,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 
 from juicepy.chunk.store import BlockStore
 from juicepy.errors import posix_error
@@ -40,9 +39,10 @@ from juicepy.vfs.api import Found, Notifier, Opened
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.commands import Commands
 from juicepy.vfs.config import config_text
+from juicepy.vfs.directories import Directories
 from juicepy.vfs.files import FileHandle, Files, OpenFile
-from juicepy.vfs.handles import DirHandle, HandleTable, StreamHandle, handle_numbers
-from juicepy.vfs.operation import observed_listing, operation
+from juicepy.vfs.handles import HandleTable, StreamHandle, handle_numbers
+from juicepy.vfs.operation import observed_listing, operation, squash
 from juicepy.vfs.options import VfsOptions
 from juicepy.vfs.warmup import WarmUp
 
@@ -70,12 +70,15 @@ class VFS:
         self.options = options = options or VfsOptions()
         self.metrics = metrics or Metrics()
         self.log = AccessLog()
-        self.squash = _squash(options)
+        self.squash = squash(options.root_squash, options.all_squash)
         self._notifier: Notifier | None = None
-        self._files = Files(lambda ino: OpenFile(meta, store, buffers, ino))
+        self._files = Files(
+            lambda ino: OpenFile(meta, store, buffers, ino),
+            options.open_cache_s,
+            options.open_cache_limit,
+        )
         numbers = handle_numbers()
         self._file_handles: HandleTable[FileHandle] = HandleTable(numbers)
-        self._dir_handles: HandleTable[DirHandle] = HandleTable(numbers)
         self._streams: HandleTable[StreamHandle] = HandleTable(numbers)
         self._xattrs = xattrs.Policy(options, has_acl=meta.format.enable_acl)
         self._warm_up = WarmUp(meta, store)
@@ -88,6 +91,7 @@ class VFS:
             prefixed=options.prefix_internal,
             hidden=options.hide_internal,
         )
+        self._dirs = Directories(meta, self._files, self._virtual, numbers, sort=options.sort_dir)
         self._watch(buffers)
 
     # ------------------------------------------------------------ life
@@ -97,7 +101,7 @@ class VFS:
     def destroy(self) -> None:
         self._end_streams()
         try:
-            self._sync_all()
+            self._files.sync()
         finally:
             self._warm_up.close()
             self._virtual.close()
@@ -118,7 +122,7 @@ class VFS:
         self.metrics.subdir_info.labels(self.options.subdir).set(1)
 
     def _count_handles(self) -> int:
-        return len(self._file_handles) + len(self._dir_handles) + len(self._streams)
+        return len(self._file_handles) + len(self._dirs.handles) + len(self._streams)
 
     # ------------------------------------------------------------ names
     @operation
@@ -168,7 +172,7 @@ class VFS:
     @operation
     def rmdir(self, cred: Cred, parent: Inode, name: bytes) -> None:
         self._check_ordinary(parent, name)
-        self._remember_open_dir(cred, parent, name)
+        self._dirs.remember(cred, parent, name)
         self.meta.rmdir(cred, parent, name)
 
     @operation
@@ -177,7 +181,7 @@ class VFS:
     ) -> None:
         self._check_ordinary(parent, name)
         self._check_ordinary(parent2, name2)
-        self._remember_open_dir(cred, parent2, name2)
+        self._dirs.remember(cred, parent2, name2)
         self.meta.rename(cred, parent, name, parent2, name2, flags)
 
     @operation
@@ -203,7 +207,7 @@ class VFS:
         try:
             return self.meta.getattr(ino), self.options.attr_cache_s
         except FileNotFoundError:
-            return self._removed_dir(ino), 0.0
+            return self._dirs.removed(ino), 0.0
 
     @operation
     def setattr(
@@ -284,9 +288,16 @@ class VFS:
     def open(self, cred: Cred, ino: Inode, flags: int) -> Opened:
         if self._virtual.is_virtual(ino):
             return self._open_virtual(ino, flags)
-        if flags & os.O_TRUNC and (file := self._files.find(ino)) is not None:
+        if flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY:
+            known = self._files.recent(ino)
+            if known is not None:
+                self.meta.reopen(ino)
+                return self._opened(ino, known, flags)
+        elif flags & os.O_TRUNC and (file := self._files.find(ino)) is not None:
             file.flush_for_others()
-        return self._opened(ino, self.meta.open(cred, ino, flags), flags)
+        attr = self.meta.open(cred, ino, flags)
+        self._files.note(ino, attr)
+        return self._opened(ino, attr, flags)
 
     @operation
     def read(self, cred: Cred, ino: Inode, fh: Fh, offset: int, size: int) -> list[Buffer]:
@@ -396,18 +407,17 @@ class VFS:
     # ------------------------------------------------------------ directories
     @operation
     def opendir(self, cred: Cred, ino: Inode, flags: int) -> Opened:
-        handle = DirHandle(ino, lambda plus: self._pages(cred, handle, plus))
-        return Opened(self._dir_handles.add(handle))
+        return Opened(self._dirs.open(cred, ino))
 
     def readdir(
         self, cred: Cred, ino: Inode, fh: Fh, offset: int, *, plus: bool
     ) -> Iterator[tuple[int, DirEntry]]:
-        entries = self._dir_handles.get(fh).stream(offset, plus=plus)
+        entries = self._dirs.handles.get(fh).stream(offset, plus=plus)
         return observed_listing(self, cred, (ino, fh, offset, plus), entries)
 
     @operation
     def releasedir(self, cred: Cred, ino: Inode, fh: Fh) -> None:
-        self._dir_handles.remove(fh)
+        self._dirs.handles.remove(fh)
 
     @operation
     def fsyncdir(self, cred: Cred, ino: Inode, fh: Fh, datasync: bool) -> None:
@@ -415,7 +425,7 @@ class VFS:
 
     @operation
     def syncfs(self, cred: Cred, ino: Inode) -> None:
-        self._sync_all()
+        self._files.sync()
 
     # ------------------------------------------------------------ locks
     @operation
@@ -508,6 +518,8 @@ class VFS:
         attr = self.meta.truncate(cred, ino, size, by_handle=by_handle)
         if file is not None:
             file.changed(0, None, attr)
+        else:
+            self._files.forget(ino)
         return attr
 
     def _truncate_again(self, cred: Cred, ino: Inode) -> Attr:
@@ -525,57 +537,6 @@ class VFS:
             self.meta.setlk(file.ino, owner, everything)
             file.posix_owners.discard(owner)
 
-    def _sync_all(self) -> None:
-        """Flush every open file; raises the first error after all were tried."""
-        first: OSError | None = None
-        for file in self._files.all():
-            try:
-                file.flush_for_others()
-            except OSError as error:
-                first = first or error
-        if first is not None:
-            raise first
-
-    def _pages(self, cred: Cred, handle: DirHandle, plus: bool) -> Iterator[list[DirEntry]]:
-        """The listing of a directory: `.`, `..`, virtual files, and what the metadata tell."""
-        ino = handle.ino
-        handle.attr = attr = self._virtual.attr(ino) or self.meta.getattr(ino)
-        top = ino == ROOT
-        above = ROOT if top or attr.parent == self.meta.root else attr.parent
-        first = [DirEntry(b".", ino, Kind.DIR, attr), DirEntry(b"..", above, Kind.DIR)]
-        pages = self.meta.list_dir(cred, ino, with_attrs=plus)
-        if plus:
-            first[1].attr = attr if top else self.meta.getattr(above)
-            pages = map(self._current_page, pages)
-        return chain([first + (self._virtual.listed() if top else [])], pages)
-
-    def _current_page(self, page: list[DirEntry]) -> list[DirEntry]:
-        for entry in page:
-            file = self._files.find(entry.ino)
-            if file is not None and entry.attr is not None:
-                entry.attr = file.current(entry.attr)
-        return page
-
-    def _remember_open_dir(self, cred: Cred, parent: Inode, name: bytes) -> None:
-        """If the directory of that name is open here, keep its attributes for an fstat later."""
-        handles = self._dir_handles.all()
-        if not handles:
-            return
-        try:
-            ino, attr = self.meta.lookup(cred, parent, name)
-        except OSError:
-            return  # the operation itself will tell
-        for handle in handles:
-            if handle.ino == ino:
-                handle.attr = attr
-
-    def _removed_dir(self, ino: Inode) -> Attr:
-        """Last known attributes of an open directory that is no more. ENOENT if it is not open."""
-        for handle in self._dir_handles.all():
-            if handle.ino == ino and handle.attr is not None:
-                return handle.attr.with_(nlink=0)
-        raise posix_error(errno.ENOENT)
-
     def _forget_entry(self, parent: Inode, name: bytes) -> None:
         if self._notifier is not None:
             self._notifier.inval_entry(parent, name)
@@ -587,17 +548,3 @@ def _touches_written(change: SetAttr) -> bool:
 
 def _all_inodes(found: StatFs) -> int:
     return found.used_inodes + found.avail_inodes
-
-
-def _squash(options: VfsOptions) -> Callable[[Cred], Cred] | None:
-    """Who the callers become: with `all_squash` everybody, with `root_squash` root."""
-    target = options.all_squash or options.root_squash
-    if target is None:
-        return None
-    uid, gid = target
-    everybody = options.all_squash is not None
-
-    def squash(cred: Cred) -> Cred:
-        return Cred(uid, gid, (), cred.pid) if everybody or cred.is_root else cred
-
-    return squash

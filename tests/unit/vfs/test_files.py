@@ -13,6 +13,7 @@ from tests.unit.vfs.volumes import (
     close,
     create,
     faulty,
+    new_volume,
     opened,
     read,
     two_clients,
@@ -173,6 +174,25 @@ def test_growth_by_another_client_is_seen_by_an_open_reader() -> None:
         assert read(second, ino, reader.fh) == b"onetwo"
         close(first, ino, fh)
         close(second, ino, reader.fh)
+
+
+def test_known_file_is_opened_again_without_a_look() -> None:
+    url = new_volume()
+    with opened(url, open_cache_s=600.0) as vfs:
+        ino, fh = create(vfs, b"f", b"data")
+        close(vfs, ino, fh)
+        asked: list[str] = []
+        vfs.meta.observe = lambda name, seconds: asked.append(name)
+        for expected in (["GetAttr"], ["GetAttr"]):  # the second open asks nothing
+            handle = vfs.open(ME, ino, os.O_RDONLY)
+            close(vfs, ino, handle.fh)
+            assert asked == expected
+        handle = vfs.open(ME, ino, os.O_WRONLY)
+        write(vfs, ino, handle.fh, 0, b"longer data")
+        close(vfs, ino, handle.fh)
+        handle = vfs.open(ME, ino, os.O_RDONLY)
+        assert handle.length == 11
+        close(vfs, ino, handle.fh)
 
 
 def test_write_of_a_user_clears_set_user_id() -> None:

@@ -123,3 +123,10 @@ def test_open_directory_replaced_by_a_rename_can_be_looked_at() -> None:
         vfs.rename(ME, ROOT, b"new", ROOT, b"old", 0)
         assert vfs.getattr(ME, old.ino, None)[0].nlink == 0
         vfs.releasedir(ME, old.ino, handle.fh)
+
+
+def test_listing_is_sorted_on_request() -> None:
+    with opened(sort_dir=True, hide_internal=True) as vfs:
+        for name in (b"c", b"a", b"b"):
+            close(vfs, *create(vfs, name))
+        assert names(vfs) == [b".", b"..", b"a", b"b", b"c"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from juicepy.types import ROOT, Fh, Inode, Kind, SetAttr
+from juicepy.types import ROOT, Cred, Fh, Inode, Kind, SetAttr
 from juicepy.vfs.vfs import VFS
 from tests.support.meta import scan
 from tests.unit.vfs.volumes import ME, KiB, close, create, names, opened, read, write
@@ -262,3 +262,49 @@ def test_inode_of_the_mounted_directory_is_1_with_subdir() -> None:
         assert listed == {b".": below.ino, b"..": ROOT}
         assert vfs.lookup(ME, below.ino, b"..").ino == ROOT
         assert vfs.lookup(ME, ROOT, b"..").ino == ROOT
+
+
+def test_callers_are_mapped_to_the_user_of_the_option() -> None:
+    with opened(root_squash=(1000, 2000)) as vfs:
+        assert vfs.mkdir(ME, ROOT, b"root", 0o755, 0).attr.uid == 1000
+        assert vfs.mkdir(Cred(7, 7), ROOT, b"other", 0o755, 0).attr.uid == 7
+    with opened(all_squash=(1000, 2000)) as vfs:
+        attr = vfs.mkdir(Cred(7, 7), ROOT, b"other", 0o755, 0).attr
+        assert (attr.uid, attr.gid) == (1000, 2000)
+
+
+def test_umask_of_the_mount_takes_the_place_of_the_callers() -> None:
+    with opened(umask=0o077) as vfs:
+        assert vfs.mkdir(ME, ROOT, b"d", 0o777, 0o022).attr.mode == 0o700
+
+
+def test_timeouts_are_those_of_the_options() -> None:
+    with opened(
+        attr_cache_s=2.0, entry_cache_s=3.0, dir_entry_cache_s=4.0, negative_entry_cache_s=5.0
+    ) as vfs:
+        found = vfs.mkdir(ME, ROOT, b"d", 0o777, 0)
+        assert (found.attr_timeout_s, found.entry_timeout_s) == (2.0, 4.0)
+        found = vfs.mknod(ME, ROOT, b"p", 0o10644, 0, 0)
+        assert (found.attr_timeout_s, found.entry_timeout_s) == (2.0, 3.0)
+        assert vfs.entry_timeouts(True) == (2.0, 4.0)
+        assert vfs.negative_timeout_s() == 5.0
+
+
+def test_operations_and_their_errors_are_counted() -> None:
+    with opened() as vfs:
+        vfs.mkdir(ME, ROOT, b"d", 0o777, 0)
+        with pytest.raises(FileExistsError):
+            vfs.mkdir(ME, ROOT, b"d", 0o777, 0)
+        list(vfs.readdir(ME, ROOT, vfs.opendir(ME, ROOT, 0).fh, 0, plus=True))
+        totals = vfs.metrics.fuse_ops.totals()
+        assert totals["mkdir"][0] == 2
+        assert totals["readdir"][0] == 1
+        told = vfs.metrics.stats().decode()
+        for line in (
+            "juicefs_fuse_ops_io_errors_EEXIST 1",
+            "juicefs_meta_ops_total_Mknod 2",
+            "juicefs_transaction_durations_histogram_seconds_total 2",
+            "juicefs_used_inodes 1",
+            "juicefs_fuse_open_handlers 1",
+        ):
+            assert f"{line}\n" in told
