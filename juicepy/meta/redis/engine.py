@@ -55,9 +55,12 @@ def open_redis(url: str) -> RedisEngine:
 
 def _check_server(link: Link) -> None:
     """Keys must never be evicted; warn of what may lose metadata."""
-    facts = dict(
-        line.split(":", 1) for line in link.call("INFO").decode().splitlines() if ":" in line
-    )
+    try:
+        told: bytes = link.call("INFO")
+    except ReplyRefused as error:
+        logger.warning("settings of redis at %s are not known: %s", link.where, error.strerror)
+        return
+    facts = dict(line.split(":", 1) for line in told.decode().splitlines() if ":" in line)
     if facts.get("maxmemory_policy", "noeviction") != "noeviction":
         try:
             link.call("CONFIG", "SET", "maxmemory-policy", "noeviction")

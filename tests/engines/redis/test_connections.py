@@ -245,3 +245,12 @@ def test_eviction_that_cannot_be_turned_off_is_warned_of(
         with opened(server.url()):
             pass
     assert "noeviction" in caplog.text
+
+
+def test_user_that_may_not_ask_for_settings_can_use_the_volume() -> None:
+    with redis_server() as server:
+        with contextlib.closing(server.client()) as raw:
+            rules = ["+@all", "-@dangerous", "-info"]
+            raw.acl_setuser("me", enabled=True, passwords=["+pw"], keys="*", commands=rules)
+        with opened(f"redis://me:pw@127.0.0.1:{server.port}/0") as engine:
+            use(engine)
