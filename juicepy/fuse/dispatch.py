@@ -164,6 +164,11 @@ class Dispatcher:
             self._notifier.inval_attr_now(ino)
         self._view.attr(ino, attr, timeout_s)
 
+    def _kill_on_change(self, cred: Cred, ino: Inode) -> None:
+        """FALLOCATE and COPY_FILE_RANGE have no flag that tells it: only root keeps the bits."""
+        if not cred.is_root and self._agreed.has(wire.HANDLE_KILLPRIV_V2):
+            self._kill_setid(ino)
+
     def access(self, cred: Cred, ino: Inode, mask: int) -> Reply:
         self._ops.access(cred, ino, mask)
         return None
@@ -243,6 +248,7 @@ class Dispatcher:
         return self._view.entry(found) + self._open_out(found.ino, flags, opened)
 
     def _open_out(self, ino: Inode, flags: int, opened: Opened) -> bytes:
+        """FOPEN_NOFLUSH is never set: FLUSH is what drops the record locks of who closes."""
         bits, backing_id = self._passthrough.choose(
             ino, flags, opened.backing_fd, direct_io=opened.direct_io
         )
@@ -252,8 +258,6 @@ class Dispatcher:
             bits |= wire.FOPEN_KEEP_CACHE
         if opened.nonseekable:
             bits |= wire.FOPEN_NONSEEKABLE | wire.FOPEN_STREAM
-        if opened.no_flush:
-            bits |= wire.FOPEN_NOFLUSH
         return wire.OPEN_OUT.pack(opened.fh, bits, backing_id)
 
     def read(self, cred: Cred, ino: Inode, fh: Fh, offset: int, size: int) -> Reply:
@@ -298,6 +302,7 @@ class Dispatcher:
     def fallocate(
         self, cred: Cred, ino: Inode, fh: Fh, offset: int, length: int, mode: int
     ) -> Reply:
+        self._kill_on_change(cred, ino)
         self._ops.fallocate(cred, ino, fh, mode, offset, length)
         return None
 
@@ -324,8 +329,9 @@ class Dispatcher:
         return wire.COPY_FILE_RANGE_OUT.pack(self._copy(cred, ino, *args))
 
     def _copy(self, cred: Cred, ino: Inode, *args: Any) -> int:
-        copied = self._ops.copy_file_range(cred, ino, *args)
         _, _, ino_out, _, offset_out, _ = args
+        self._kill_on_change(cred, ino_out)
+        copied = self._ops.copy_file_range(cred, ino, *args)
         self._view.grown(ino_out, offset_out + copied)
         return copied
 

@@ -72,7 +72,7 @@ class Op(IntEnum):
     COPY_FILE_RANGE_64 = 53
 
 
-Parse = Callable[[bytearray, memoryview, int], tuple[Any, ...]]
+Parse = Callable[[memoryview, int], tuple[Any, ...]]
 
 _EMPTY = Struct("=")
 
@@ -92,29 +92,29 @@ class Spec:
     unique: bool = False
 
     def parser(self) -> Parse:
-        """A function (buffer, view of it, end of the request) -> arguments of the handler."""
+        """A function (buffer, end of the request) -> arguments of the handler."""
         unpack, start = self.request.unpack_from, wire.IN_HEADER.size
         after = start + self.request.size
         if self.rest and self.names:
-            return lambda buffer, view, end: (
-                *unpack(buffer, start),
+            return lambda view, end: (
+                *unpack(view, start),
                 *_name_and_rest(view, after, end),
             )
         if self.rest:
-            return lambda buffer, view, end: (*unpack(buffer, start), view[after:end])
+            return lambda view, end: (*unpack(view, start), view[after:end])
         if self.names == 2:
-            return lambda buffer, view, end: (
-                *unpack(buffer, start),
+            return lambda view, end: (
+                *unpack(view, start),
                 *bytes(view[after : end - 1]).split(b"\0", 1),
             )
         if self.names == 1 and not self.request.size:
-            return lambda buffer, view, end: (bytes(view[start : end - 1]),)
+            return lambda view, end: (bytes(view[start : end - 1]),)
         if self.names == 1:
-            return lambda buffer, view, end: (
-                *unpack(buffer, start),
+            return lambda view, end: (
+                *unpack(view, start),
                 bytes(view[after : end - 1]),
             )
-        return lambda buffer, view, end: unpack(buffer, start)
+        return lambda view, end: unpack(view, start)
 
 
 def _name_and_rest(view: memoryview, after: int, end: int) -> tuple[bytes, memoryview]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import mmap
 import os
 import threading
 import time
@@ -97,14 +98,13 @@ class Server:
 
     def run(self, ready: Callable[[], None] | None = None, stop: StopFlag | None = None) -> None:
         try:
-            agreed = self._handshake()
+            self._prepare(self._handshake())
+            self._ops.init(self._notifier)
+            self._start_worker()
         except BaseException:
             self._unmount_lazily()
             raise
-        self._prepare(agreed)
-        self._ops.init(self._notifier)
         try:
-            self._start_worker()
             if ready is not None:
                 ready()
             self._wait(stop)
@@ -212,8 +212,8 @@ class Server:
 
     def _loop(self) -> None:
         """Serve requests until the mount is gone or this thread is one too many."""
-        buffer = bytearray(self._buffer_size)
-        view, buffers = memoryview(buffer), [buffer]
+        view = _request_buffer(self._buffer_size)
+        buffers = [view]
         fd, lock, serve_one, readv = self._fd, self._lock, self._serve, os.readv
         while True:
             try:
@@ -229,15 +229,15 @@ class Server:
                 alone = self._idle == 0
             if alone:
                 self._start_worker()
-            serve_one(buffer, view, length)
+            serve_one(view, length)
             with lock:
                 if self._idle >= _IDLE_KEPT:
                     return
                 self._idle += 1
 
-    def _serve(self, buffer: bytearray, view: memoryview, length: int) -> None:
+    def _serve(self, view: memoryview, length: int) -> None:
         """One request, from its bytes to its reply."""
-        _, opcode, unique, ino, uid, gid, pid, ext = wire.IN_HEADER.unpack_from(buffer)
+        _, opcode, unique, ino, uid, gid, pid, ext = wire.IN_HEADER.unpack_from(view)
         row = self._table.get(opcode)
         if row is None:
             return self._answer(unique, errno.ENOSYS)
@@ -247,7 +247,7 @@ class Server:
             if ext:
                 length, groups = _extensions(view, length, ext * 8)
                 cred = with_groups(cred, groups)
-            args = parse(buffer, view, length)
+            args = parse(view, length)
             if self._options.debug:
                 logger.debug("%d: %s", unique, describe(opcode, ino, args))
             reply = handler(cred, ino, *args, unique) if takes_unique else handler(cred, ino, *args)
@@ -296,6 +296,12 @@ class Server:
             os.write(self._fd, wire.OUT_HEADER.pack(16, -errno.EIO, unique))
         except OSError as again:
             logger.debug("request %d: %s", unique, again)
+
+
+def _request_buffer(size: int) -> memoryview:
+    """Memory that counts only once used, in which the data of a WRITE begins on a page."""
+    headers = _HEADER + wire.WRITE_IN.size
+    return memoryview(mmap.mmap(-1, mmap.PAGESIZE + size))[mmap.PAGESIZE - headers :][:size]
 
 
 def _nbytes(piece: Buffer) -> int:

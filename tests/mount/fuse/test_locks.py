@@ -182,3 +182,15 @@ def test_many_waiters_keep_no_worker_busy(toy: ToyMount, file: Path) -> None:
         assert time.monotonic() - began < WAIT_S
         fcntl.lockf(held, fcntl.LOCK_UN)
         assert [result_of(pid) for pid in waiters] == [0] * 20
+
+
+def test_lock_of_an_open_file_description_is_told_without_a_process(file: Path) -> None:
+    """F_OFD_SETLK and F_OFD_GETLK: Linux names no process, and forbids to ask for one."""
+    set_lock, get_lock = 37, 36
+    with open(file, "r+b") as one, open(file, "r+b") as two:
+        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 1, 4, 0)
+        fcntl.fcntl(one, set_lock, wanted)
+        with pytest.raises(BlockingIOError):
+            fcntl.fcntl(two, set_lock, wanted)
+        held = struct.unpack("hhqqi4x", fcntl.fcntl(two, get_lock, wanted))
+        assert held == (fcntl.F_WRLCK, os.SEEK_SET, 1, 4, -1)

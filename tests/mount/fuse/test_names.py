@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,24 +130,76 @@ def test_attributes_change_and_are_told_to_the_nanosecond(place: Path) -> None:
     assert os.stat(path).st_mtime_ns > told.st_mtime_ns
 
 
-def test_chown_and_writes_by_others_drop_the_set_uid_bit(place: Path) -> None:
-    path = place / "prog"
-    path.write_bytes(b"x")
-    os.chmod(path, 0o6775)
-    os.chown(path, 1234, 1234)
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o775
-    os.chmod(path, 0o6777)
-    os.chmod(place, 0o777)
+def as_user(uid: int, work: Callable[[], object]) -> None:
+    """Run `work` in a child of that user, without other groups."""
     pid = os.fork()
     if pid == 0:
-        os.setgroups([])
-        os.setgid(4321)
-        os.setuid(4321)
-        fd = os.open(path, os.O_WRONLY)
-        os.write(fd, b"changed")
-        os._exit(0)
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o777
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_chown_drops_set_uid_and_set_gid(place: Path) -> None:
+    path = place / "prog"
+    path.touch()
+    os.chmod(path, 0o6775)
+    os.chown(path, 1234, 1234)
+    assert mode_of(path) == 0o775
+    os.chmod(path, 0o2745)  # nobody of the group may execute: the bit means locking
+    os.chown(path, 1236, 1236)
+    assert mode_of(path) == 0o2745
+    (place / "d").mkdir()
+    os.chmod(place / "d", 0o2775)
+    os.chown(place / "d", 1234, 1234)
+    assert mode_of(place / "d") == 0o2775
+
+
+def _direct_write(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
+    with mmap.mmap(-1, 4096) as block:
+        os.pwrite(fd, block, 0)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "write": lambda path: os.write(os.open(path, os.O_WRONLY), b"x"),
+    "direct": _direct_write,
+    "truncate": lambda path: os.truncate(path, 1),
+    "open": lambda path: os.open(path, os.O_WRONLY | os.O_TRUNC),
+    "fallocate": lambda path: os.posix_fallocate(os.open(path, os.O_WRONLY), 0, 9000),
+    "copy": lambda path: os.copy_file_range(
+        os.open(path, os.O_RDONLY), os.open(path, os.O_WRONLY), 10, 0, 5000
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_by_an_ordinary_user_drops_set_uid_and_set_gid(place: Path, change: str) -> None:
+    path = place / "prog"
+    path.write_bytes(b"0123456789" * 1000)
+    os.chmod(place, 0o777)
+    os.chmod(path, 0o6777)
+    assert mode_of(path) == 0o6777
+    as_user(4321, lambda: CHANGES[change](path))
+    assert mode_of(path) == 0o777
+
+
+def test_write_by_root_keeps_set_uid(place: Path) -> None:
+    path = place / "prog"
+    path.touch()
+    os.chmod(path, 0o4755)
+    path.write_bytes(b"x")
+    assert mode_of(path) == 0o4755
 
 
 def test_statx_tells_what_stat_tells(place: Path) -> None:

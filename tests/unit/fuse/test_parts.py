@@ -31,7 +31,7 @@ SETXATTR_IN = struct.pack("=IIII", 3, 1, 0, 0)
 def request(op: Op, body: bytes) -> tuple[Any, ...]:
     """Arguments that the table makes of a request with this body."""
     message = bytearray(bytes(40) + body + b"rubbish of an earlier request")
-    return SPECS[op].parser()(message, memoryview(message), 40 + len(body))
+    return SPECS[op].parser()(memoryview(message), 40 + len(body))
 
 
 def init_body(minor: int, flags: int) -> memoryview:
