@@ -121,12 +121,27 @@ def redis_server(
 ) -> Iterator[RedisServer]:
     """One server on a free port and a Unix socket; `persistent` keeps its data over `stop`."""
     with tempfile.TemporaryDirectory(prefix="jfs-redis-", ignore_cleanup_errors=True) as path:
-        server = _server(Path(path), password, persistent, options)
+        server = _started(Path(path), password, persistent, options)
         try:
-            server.start()
             yield server
         finally:
             server.stop()
+
+
+def _started(
+    directory: Path, password: str, persistent: bool, options: tuple[str, ...]
+) -> RedisServer:
+    """Another port is tried where somebody took the free one meanwhile."""
+    for last in (False, False, True):
+        server = _server(directory, password, persistent, options)
+        try:
+            server.start()
+            break
+        except AssertionError:
+            server.stop()
+            if last:
+                raise
+    return server
 
 
 def _server(
