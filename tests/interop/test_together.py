@@ -179,6 +179,7 @@ def test_appends_under_flock_are_all_kept(pair: Pair) -> None:
 
 def test_counter_under_posix_lock_loses_no_update(pair: Pair) -> None:
     (pair.ours / "counter").write_bytes(b"%08d" % 0)
+    (pair.peer / "lock").touch()
     race([(_count_locked, (str(pair.of(worker)),)) for worker in WORKERS], RACE_TIMEOUT_S)
     for root in (pair.ours, pair.peer):
         assert (root / "counter").read_bytes() == b"%08d" % (20 * len(WORKERS))
@@ -256,13 +257,14 @@ def _append_locked(root: str, worker: str) -> None:
 
 
 def _count_locked(root: str) -> None:
-    for _ in range(20):
-        with open(f"{root}/counter", "r+b", buffering=0) as lock:
+    """The lock has a file of its own: a close of any descriptor drops POSIX locks on its file."""
+    with open(f"{root}/lock", "r+b") as lock:
+        for _ in range(20):
             fcntl.lockf(lock, fcntl.LOCK_EX)
-            with open(f"{root}/counter", "rb", buffering=0) as file:
+            with open(f"{root}/counter", "r+b", buffering=0) as file:
                 value = int(file.read())
-            lock.write(b"%08d" % (value + 1))
-            os.fsync(lock.fileno())
+                file.seek(0)
+                file.write(b"%08d" % (value + 1))
             fcntl.lockf(lock, fcntl.LOCK_UN)
 
 

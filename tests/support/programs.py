@@ -227,18 +227,12 @@ def _lazy_umount(path: Path) -> None:
 
 
 def _daemon_pids(path: Path) -> tuple[int, ...]:
-    """The process that serves `path`, and its parent if that serves the same mount."""
-    config = json.loads((path / ".config").read_text())
-    parent, pid = int(config.get("PPid", 0)), int(config["Pid"])
-    supervised = parent > 1 and os.fsencode(path) in _command_line(parent)
-    return (parent, pid) if supervised else (pid,)
-
-
-def _command_line(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
+    """The process that serves `path`, after its parent if that watches over it."""
+    pid = int(json.loads((path / ".config").read_text())["Pid"])
+    status = Path(f"/proc/{pid}/status").read_text()
+    parent = int(status.partition("\nPPid:")[2].split()[0])
+    command = Path(f"/proc/{parent}/cmdline").read_bytes()
+    return (parent, pid) if os.fsencode(path) in command else (pid,)
 
 
 def _is_running(pid: int) -> bool:

@@ -10,11 +10,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 
-def race(jobs: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], timeout_s: float) -> list[Any]:
+def race(
+    jobs: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]],
+    timeout_s: float,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[Any]:
     """Run each `function(*args)` in a process of its own, all at once; their results in order.
 
     Functions and arguments are picklable: POSIX locks belong to processes, so threads will not do.
-    A worker that fails or is not done in time fails the race, and none is left running.
+    `meanwhile` runs here when all have been started. A worker that fails or is not done in time
+    fails the race, and none is left running.
     """
     spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks
     start = spawn.Barrier(len(jobs))
@@ -26,6 +31,7 @@ def race(jobs: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], timeout_s: 
             worker.start()
             send.close()
             workers.append((worker, receive, function.__name__, args))
+        meanwhile()
         deadline = time.monotonic() + timeout_s
         return [_result(deadline, pipe, name, args) for _, pipe, name, args in workers]
     finally:
