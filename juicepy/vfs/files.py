@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Event
 
 from juicepy.chunk import overlay
 from juicepy.chunk.store import BlockStore
@@ -63,6 +64,7 @@ class OpenFile:
         self.length = 0
         self.version = 0
         self.posix_owners: set[int] = set()
+        self.ending: set[FileHandle] = set()  # being released, with a flock to give up
         self._meta, self._store, self._buffers = meta, store, buffers
         self._lock = Lock("open_file")  # guards the making of `writer`, and `length`, `seen`
         self._seen: Seen | None = None
@@ -233,13 +235,14 @@ class _Sink:
         return self.file.commit(ino, index, piece, mtime_ns)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FileHandle:
     """An open file. `flags` as in open(2)."""
 
     file: OpenFile
     flags: int
     flock_owners: set[int] = field(default_factory=set)
+    released: Event = field(default_factory=Event)
 
     @property
     def is_writable(self) -> bool:

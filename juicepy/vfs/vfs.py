@@ -49,6 +49,7 @@ from juicepy.vfs.warmup import WarmUp
 logger = logging.getLogger(__name__)
 
 WRITE_KILL_SUIDGID = 4  # FUSE_WRITE_KILL_SUIDGID
+RELEASE_S = 5.0
 _WHOLE_FILE = 0x7FFFFFFFFFFFFFFF
 _NOTHING = SetAttr()
 _SYNCHRONIZED = ("mode", "mtime_ns")  # a later commit of buffered data would undo these
@@ -349,19 +350,13 @@ class VFS:
             self._virtual.release(self._streams.remove(fh).stream)
             return
         handle = self._file_handles.remove(fh)
-        file = handle.file
+        if handle.flock_owners:
+            handle.file.ending.add(handle)
         try:
-            file.flush()
-        except OSError as error:  # nobody is left to be told
-            logger.error("data of inode %d is lost: %s", ino, error)
-        try:
-            for holder in handle.flock_owners:
-                self.meta.flock(file.ino, holder, LockKind.UNLOCK)
-            if self._files.release(file):
-                for holder in list(file.posix_owners):
-                    self._unlock_posix(file, holder)
+            self._release(handle)
         finally:
-            self.meta.close(file.ino)
+            handle.file.ending.discard(handle)
+            handle.released.set()
 
     @operation
     def fallocate(
@@ -449,7 +444,17 @@ class VFS:
     def try_flock(self, cred: Cred, ino: Inode, fh: Fh, owner: int, kind: LockKind) -> None:
         self._check_no_virtual(ino, errno.EPERM)
         handle = self._file_handles.get(fh)
-        self.meta.flock(ino, owner, kind)
+        ending = list(handle.file.ending)
+        try:
+            self.meta.flock(ino, owner, kind)
+        except BlockingIOError:
+            ending += handle.file.ending
+            if not ending:
+                raise
+            # close(2) returns before its RELEASE is served: who locks right after it is early
+            for other in ending:
+                other.released.wait(RELEASE_S)
+            self.meta.flock(ino, owner, kind)
         if kind is LockKind.UNLOCK:
             handle.flock_owners.discard(owner)
         else:
@@ -502,6 +507,21 @@ class VFS:
         if not isinstance(stream, control.ControlChannel):
             raise posix_error(errno.EBADF)
         return stream.write(cred, data)
+
+    def _release(self, handle: FileHandle) -> None:
+        file = handle.file
+        try:
+            file.flush()
+        except OSError as error:  # nobody is left to be told
+            logger.error("data of inode %d is lost: %s", file.ino, error)
+        try:
+            for holder in handle.flock_owners:
+                self.meta.flock(file.ino, holder, LockKind.UNLOCK)
+            if self._files.release(file):
+                for holder in list(file.posix_owners):
+                    self._unlock_posix(file, holder)
+        finally:
+            self.meta.close(file.ino)
 
     def _writable(self, fh: Fh) -> FileHandle:
         handle = self._file_handles.get(fh)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from threading import Thread
 
 import pytest
 
@@ -268,6 +269,26 @@ def test_release_gives_up_the_flock() -> None:
             vfs.try_flock(ME, ino, other.fh, 2, LockKind.READ)
         vfs.release(ME, ino, fh, 1)
         vfs.try_flock(ME, ino, other.fh, 2, LockKind.READ)
+        close(vfs, ino, other.fh)
+
+
+def test_lock_waits_for_a_release_that_is_under_way() -> None:
+    with opened() as vfs:
+        ino, fh = create(vfs, b"f", b"data")
+        other = vfs.open(ME, ino, os.O_RDWR)
+        vfs.try_flock(ME, ino, fh, 1, LockKind.WRITE)
+        storage = faulty(vfs)
+        storage.gate.clear()  # the flush of the release takes its time
+        releasing = Thread(target=vfs.release, args=(ME, ino, fh, 1))
+        releasing.start()
+        assert storage.waiting.wait(30)
+        locking = Thread(target=vfs.try_flock, args=(ME, ino, other.fh, 2, LockKind.WRITE))
+        locking.start()
+        storage.gate.set()
+        for thread in (releasing, locking):
+            thread.join(30)
+        with pytest.raises(BlockingIOError):
+            vfs.try_flock(ME, ino, other.fh, 3, LockKind.WRITE)
         close(vfs, ino, other.fh)
 
 

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event
 
 from juicepy.meta.registry import open_engine
 from juicepy.object.storage import ObjectStorage
@@ -43,11 +44,13 @@ def two_clients(**settings: object) -> Iterator[tuple[VFS, VFS]]:
 
 
 class Faulty:
-    """A storage whose puts fail while `error` is set."""
+    """A storage whose puts fail while `error` is set, and wait while `gate` is cleared."""
 
     def __init__(self, inner: ObjectStorage) -> None:
         self.inner = inner
         self.error: OSError | None = None
+        self.gate, self.waiting = Event(), Event()
+        self.gate.set()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
@@ -55,6 +58,8 @@ class Faulty:
     def put(self, key: str, data: Buffer) -> None:
         if self.error is not None:
             raise self.error
+        self.waiting.set()
+        assert self.gate.wait(30)
         self.inner.put(key, data)
 
 
