@@ -73,7 +73,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     explicit = given_options(ctx) | keys_from_environment(given)
     given["block_size"] = _kib(given["block_size"])
     url = meta_url(given["meta_url"])
-    logger.info("Meta address: %s", urls.redact(url))
+    logger.debug("Meta address: %s", urls.redact(url))
     wanted = _wanted(given)
     volumes.check_new(wanted)
     with closing(open_engine(url)) as engine:
@@ -179,7 +179,7 @@ def _prepare(storage: ObjectStorage, volume: Format) -> None:
 def _try(storage: ObjectStorage, volume: Format) -> None:
     from juicepy.jobs import volume as volumes
 
-    logger.info("Data use %s", storage)
+    logger.debug("Data use %s", storage)
     if os.environ.get("JFS_NO_CHECK_OBJECT_STORAGE"):
         return
     try:
