@@ -4,6 +4,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from juicepy.metrics import Metrics
 
@@ -109,3 +110,16 @@ def test_no_observation_of_many_threads_is_lost(metrics: Metrics) -> None:
         for done in [pool.submit(work) for _ in range(4)]:
             done.result()
     assert metrics.fuse_ops.totals()["read"][0] == 8000
+
+
+def test_exposition_is_what_prometheus_reads(metrics: Metrics) -> None:
+    metrics.fuse_ops.observe("read", 0.5)
+    metrics.object_request("PUT", 0.125, 4096)
+    families = list(text_string_to_metric_families(metrics.exposition().decode()))
+    types = {family.name: family.type for family in families}
+    assert types["juicefs_blockcache_hits"] == "counter"
+    assert types["juicefs_used_space"] == "gauge"
+    assert types["juicefs_fuse_ops_durations_histogram_seconds"] == "histogram"
+    assert "unknown" not in types.values()
+    samples = [sample for family in families for sample in family.samples]
+    assert all(sample.labels["vol_name"] == "vola" for sample in samples)
