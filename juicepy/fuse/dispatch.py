@@ -8,7 +8,6 @@ other, or `NO_REPLY`. An OSError becomes the negated errno.
 from __future__ import annotations
 
 import errno
-import stat
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,6 +21,7 @@ from juicepy.fuse.notify import KernelNotifier
 from juicepy.fuse.opcodes import COMPAT_SETXATTR, SPECS, Op, Parse
 from juicepy.fuse.passthrough import Passthrough
 from juicepy.fuse.readdir import fill, fill_plus
+from juicepy.fuse.setid import SetIdBits
 from juicepy.types import (
     Buffer,
     Cred,
@@ -41,7 +41,6 @@ NO_REPLY: list[Buffer] = []  # compared by identity
 _NS = 1_000_000_000
 _STAT_BLOCK = 4096
 _MAX_COPY = 0x7FFFF000  # the old reply counts in 32 bits
-_KERNEL = Cred()  # as whom the mode changes that the kernel demands are made
 
 
 class Dispatcher:
@@ -57,6 +56,7 @@ class Dispatcher:
         passthrough: Passthrough,
     ) -> None:
         self._ops, self._agreed, self._view = ops, agreed, view
+        self._setid = SetIdBits(ops, agreed, view, notifier)
         self._notifier, self._locks, self._passthrough = notifier, locks, passthrough
 
     def table(self) -> dict[int, tuple[Parse, Handler, bool]]:
@@ -135,39 +135,13 @@ class Dispatcher:
     ) -> Reply:
         change = _change(valid, *values)
         if valid & (wire.FATTR_UID | wire.FATTR_GID) and change.mode is None:
-            change = self._kill_on_chown(cred, ino, change)
+            change = self._setid.dropped_by_chown(cred, ino, change)
         handle = fh if valid & wire.FATTR_FH else None
         new_size = size if valid & wire.FATTR_SIZE else None
         if valid & wire.FATTR_KILL_SUIDGID and new_size is not None:
-            self._kill_setid(ino)
+            self._setid.drop(ino)
         attr, timeout_s = self._ops.setattr(cred, ino, change, new_size, handle)
         return self._view.attr(ino, attr, timeout_s)
-
-    def _kill_on_chown(self, cred: Cred, ino: Inode, change: SetAttr) -> SetAttr:
-        """With HANDLE_KILLPRIV_V2 a change of owner clears set-uid and set-gid here."""
-        if not self._agreed.has(wire.HANDLE_KILLPRIV_V2) or self._view.has_no_setid(ino):
-            return change
-        attr, _ = self._ops.getattr(cred, ino, None)
-        if attr.is_dir or _without_setid(attr.mode) == attr.mode:
-            return change
-        changes = {name: getattr(change, name) for name in SetAttr.__slots__}
-        return SetAttr(**{**changes, "mode": _without_setid(attr.mode)})
-
-    def _kill_setid(self, ino: Inode) -> None:
-        """Data changes, by a caller who may not keep the set-uid and set-gid bits."""
-        if self._view.has_no_setid(ino):
-            return
-        attr, timeout_s = self._ops.getattr(_KERNEL, ino, None)
-        mode = _without_setid(attr.mode)
-        if mode != attr.mode:
-            attr, timeout_s = self._ops.setattr(_KERNEL, ino, SetAttr(mode=mode), None, None)
-            self._notifier.inval_attr_now(ino)
-        self._view.attr(ino, attr, timeout_s)
-
-    def _kill_on_change(self, cred: Cred, ino: Inode) -> None:
-        """FALLOCATE and COPY_FILE_RANGE have no flag that tells it: only root keeps the bits."""
-        if not cred.is_root and self._agreed.has(wire.HANDLE_KILLPRIV_V2):
-            self._kill_setid(ino)
 
     def access(self, cred: Cred, ino: Inode, mask: int) -> Reply:
         self._ops.access(cred, ino, mask)
@@ -195,11 +169,7 @@ class Dispatcher:
     ) -> Reply:
         self._ops.setxattr(cred, ino, name, bytes(rest[:size]), flags)
         if extra & wire.SETXATTR_ACL_KILL_SGID:
-            attr, _ = self._ops.getattr(_KERNEL, ino, None)
-            if attr.mode & stat.S_ISGID:
-                change = SetAttr(mode=attr.mode & ~stat.S_ISGID)
-                self._ops.setattr(_KERNEL, ino, change, None, None)
-                self._notifier.inval_attr_now(ino)
+            self._setid.drop_set_gid(ino)
         return None
 
     def setxattr_compat(
@@ -222,7 +192,7 @@ class Dispatcher:
 
     def open(self, cred: Cred, ino: Inode, flags: int, open_flags: int) -> Reply:
         if open_flags & wire.OPEN_KILL_SUIDGID:
-            self._kill_setid(ino)
+            self._setid.drop(ino)
         opened = self._ops.open(cred, ino, flags)
         length = opened.length
         if length is not None and not self._view.has_size(ino, length):
@@ -230,7 +200,7 @@ class Dispatcher:
             # unlike pages, no lock is held for them while a request is open.
             self._notifier.inval_attr_now(ino)
             self._view.set_size(ino, length)
-        return self._open_out(ino, flags, opened)
+        return self._open_out(cred, ino, flags, opened)
 
     def create(
         self,
@@ -244,14 +214,18 @@ class Dispatcher:
     ) -> Reply:
         found, opened = self._ops.create(cred, parent, name, mode & 0o7777, umask, flags)
         if open_flags & wire.OPEN_KILL_SUIDGID:
-            self._kill_setid(found.ino)
-        return self._view.entry(found) + self._open_out(found.ino, flags, opened)
+            self._setid.drop(found.ino)
+        return self._view.entry(found) + self._open_out(cred, found.ino, flags, opened)
 
-    def _open_out(self, ino: Inode, flags: int, opened: Opened) -> bytes:
+    def _open_out(self, cred: Cred, ino: Inode, flags: int, opened: Opened) -> bytes:
         """FOPEN_NOFLUSH is never set: FLUSH is what drops the record locks of who closes."""
-        bits, backing_id = self._passthrough.choose(
-            ino, flags, opened.backing_fd, direct_io=opened.direct_io
-        )
+        try:
+            bits, backing_id = self._passthrough.choose(
+                ino, flags, opened.backing_fd, direct_io=opened.direct_io
+            )
+        except OSError:
+            self._ops.release(cred, ino, opened.fh, 0)
+            raise
         if opened.direct_io:
             bits |= wire.FOPEN_DIRECT_IO | wire.FOPEN_PARALLEL_DIRECT_WRITES
         if opened.keep_cache:
@@ -277,7 +251,7 @@ class Dispatcher:
         rest: memoryview,
     ) -> Reply:
         if write_flags & wire.WRITE_KILL_SUIDGID:
-            self._kill_setid(ino)
+            self._setid.drop(ino)
         written = self._ops.write(cred, ino, fh, offset, rest[:size], flags)
         self._view.grown(ino, offset + written)
         return wire.WRITE_OUT.pack(written)
@@ -292,7 +266,7 @@ class Dispatcher:
         return None
 
     def release(self, cred: Cred, ino: Inode, fh: Fh, flags: int, owner: int) -> Reply:
-        self._passthrough.released(ino, fh)
+        self._passthrough.released(ino)
         holds_flock = flags & wire.RELEASE_FLOCK_UNLOCK
         self._ops.release(cred, ino, fh, owner if holds_flock else 0)
         if holds_flock:
@@ -302,7 +276,7 @@ class Dispatcher:
     def fallocate(
         self, cred: Cred, ino: Inode, fh: Fh, offset: int, length: int, mode: int
     ) -> Reply:
-        self._kill_on_change(cred, ino)
+        self._setid.drop_for(cred, ino)
         self._ops.fallocate(cred, ino, fh, mode, offset, length)
         return None
 
@@ -330,7 +304,7 @@ class Dispatcher:
 
     def _copy(self, cred: Cred, ino: Inode, *args: Any) -> int:
         _, _, ino_out, _, offset_out, _ = args
-        self._kill_on_change(cred, ino_out)
+        self._setid.drop_for(cred, ino_out)
         copied = self._ops.copy_file_range(cred, ino, *args)
         self._view.grown(ino_out, offset_out + copied)
         return copied
@@ -449,12 +423,6 @@ def _sized(value: bytes, size: int) -> bytes:
     if len(value) > size:
         raise posix_error(errno.ERANGE)
     return value
-
-
-def _without_setid(mode: int) -> int:
-    """Without set-uid; without set-gid where the group may execute (else it marks locking)."""
-    gone = stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0)
-    return mode & ~gone
 
 
 def _change(

@@ -3,21 +3,30 @@
 The kernel wants one way per inode: while a file is open for passthrough every other open must be
 so too, with the same backing id; while one is open the ordinary way none may be passthrough. An
 answer against this fails the open with EIO, so all opens are counted, from the answer to RELEASE.
+
+While a file is open for passthrough, opens that write are served by us (FOPEN_DIRECT_IO), and those
+readers keep seeing the old local file. A shared mapping, though, always goes to the local file: an
+open for reading and writing waits until the passthrough ones are closed, then fails with ETXTBSY.
+Who offers a `backing_fd` therefore knows that the file is not about to change.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
 import struct
+import threading
 from dataclasses import dataclass
 
-from juicepy.concurrency import Lock
+from juicepy.errors import posix_error
 from juicepy.fuse import wire
-from juicepy.types import Fh, Inode
+from juicepy.types import Inode
 
 logger = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 2.0
 
 _WRITES = os.O_WRONLY | os.O_RDWR
 
@@ -34,7 +43,7 @@ class Passthrough:
     def __init__(self, fd: int, *, enabled: bool) -> None:
         self.enabled = enabled
         self._fd = fd
-        self._lock = Lock("passthrough")  # guards _opens
+        self._changed = threading.Condition(threading.Lock())  # guards _opens
         self._opens: dict[Inode, _Opens] = {}
 
     def choose(
@@ -43,7 +52,9 @@ class Passthrough:
         """(flags to add to open_flags, backing id) for one more open of `ino`."""
         if not self.enabled:
             return 0, 0
-        with self._lock:
+        with self._changed:
+            if flags & os.O_RDWR:
+                self._wait_ordinary_locked(ino)
             opens = self._opens.get(ino)
             if opens is None:
                 opens = self._opens[ino] = _Opens()
@@ -57,10 +68,18 @@ class Passthrough:
             return wire.FOPEN_PASSTHROUGH | wire.FOPEN_DIRECT_IO, backing_id  # data through us
         return wire.FOPEN_PASSTHROUGH, backing_id
 
-    def released(self, ino: Inode, fh: Fh) -> None:
+    def _wait_ordinary_locked(self, ino: Inode) -> None:
+        def is_ordinary() -> bool:
+            opens = self._opens.get(ino)
+            return opens is None or not opens.backing_id
+
+        if not self._changed.wait_for(is_ordinary, LONGEST_WAIT_S):
+            raise posix_error(errno.ETXTBSY)
+
+    def released(self, ino: Inode) -> None:
         if not self.enabled:
             return
-        with self._lock:
+        with self._changed:
             opens = self._opens.get(ino)
             if opens is None:
                 return
@@ -70,6 +89,7 @@ class Passthrough:
             del self._opens[ino]
             if opens.backing_id:
                 self._unregister(opens.backing_id)
+                self._changed.notify_all()
 
     def _register(self, backing_fd: int) -> int:
         """The kernel's id for the file; 0 where it refuses (no privilege, stacked file system)."""

@@ -1,0 +1,68 @@
+"""Set-uid and set-gid bits, which changes of data or owner take away.
+
+With HANDLE_KILLPRIV_V2 the kernel leaves this to us: it flags the requests whose caller may not
+keep the bits (WRITE, OPEN with O_TRUNC, SETATTR of a size), and expects it of changes of owner.
+Set-gid goes only where the group may execute; elsewhere it marks mandatory locking.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+
+from juicepy.fuse import wire
+from juicepy.fuse.kernel import KernelView
+from juicepy.fuse.negotiate import Agreed
+from juicepy.fuse.notify import KernelNotifier
+from juicepy.types import Cred, Inode, SetAttr
+from juicepy.vfs.api import Operations
+
+_KERNEL = Cred()  # as whom the changes that the kernel demands are made
+
+
+class SetIdBits:
+    """Drops the bits; asks for the mode only where the kernel may know of a file that has them."""
+
+    def __init__(
+        self, ops: Operations, agreed: Agreed, view: KernelView, notifier: KernelNotifier
+    ) -> None:
+        self._ops, self._view, self._notifier = ops, view, notifier
+        self._is_ours = agreed.has(wire.HANDLE_KILLPRIV_V2)
+
+    def drop(self, ino: Inode) -> None:
+        """The data changes, by a caller who may not keep the bits."""
+        if self._view.has_no_setid(ino):
+            return
+        attr, timeout_s = self._ops.getattr(_KERNEL, ino, None)
+        if without_setid(attr.mode) != attr.mode:
+            self._set_mode(ino, without_setid(attr.mode))
+        else:
+            self._view.attr(ino, attr, timeout_s)  # remembers it
+
+    def drop_for(self, cred: Cred, ino: Inode) -> None:
+        """FALLOCATE and COPY_FILE_RANGE have no flag that tells it: only root keeps the bits."""
+        if self._is_ours and not cred.is_root:
+            self.drop(ino)
+
+    def dropped_by_chown(self, cred: Cred, ino: Inode, change: SetAttr) -> SetAttr:
+        """`change`, a change of owner, with the mode that results."""
+        if not self._is_ours or self._view.has_no_setid(ino):
+            return change
+        attr, _ = self._ops.getattr(cred, ino, None)
+        mode = without_setid(attr.mode)
+        return change if attr.is_dir or mode == attr.mode else replace(change, mode=mode)
+
+    def drop_set_gid(self, ino: Inode) -> None:
+        """An ACL was set by a caller outside the file's group."""
+        attr, _ = self._ops.getattr(_KERNEL, ino, None)
+        if attr.mode & stat.S_ISGID:
+            self._set_mode(ino, attr.mode & ~stat.S_ISGID)
+
+    def _set_mode(self, ino: Inode, mode: int) -> None:
+        attr, timeout_s = self._ops.setattr(_KERNEL, ino, SetAttr(mode=mode), None, None)
+        self._notifier.inval_attr_now(ino)
+        self._view.attr(ino, attr, timeout_s)
+
+
+def without_setid(mode: int) -> int:
+    return mode & ~(stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0))
