@@ -174,7 +174,10 @@ def _answer(link: Connection, known: dict[str, Any]) -> None:
         except (EOFError, OSError):
             return
         try:
-            value = eval(code, known) if verb == "ask" else exec(code, known)
-            link.send((True, value))
+            if verb == "ask":
+                link.send((True, eval(code, known)))
+            else:
+                exec(code, known)
+                link.send((True, None))
         except Exception:
             link.send((False, traceback.format_exc()))

@@ -8,6 +8,7 @@ import mmap
 import os
 import socket
 import stat
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,7 +210,7 @@ def test_statx_tells_what_stat_tells(place: Path) -> None:
     basic_and_birth, force_sync = 0xFFF, 0x2000
     done = libc.statx(AT_FDCWD, os.fsencode(path), force_sync, basic_and_birth, reply)
     assert done == 0
-    mask, size = int.from_bytes(reply[0:4], "little"), int.from_bytes(reply[40:48], "little")
+    mask, size = struct.unpack_from("=I36xQ", reply.raw)
     assert size == 3
     assert mask & 0x7FF == 0x7FF
 

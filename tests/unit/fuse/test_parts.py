@@ -215,7 +215,12 @@ def test_broken_extension_is_refused() -> None:
 
 def test_groups_are_read_for_users_and_not_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(creds, "read_groups", lambda pid: asked.append(pid) or (7,))
+
+    def read_groups(pid: int) -> tuple[int, ...]:
+        asked.append(pid)
+        return (7,)
+
+    monkeypatch.setattr(creds, "read_groups", read_groups)
     now = [0.0]
     known = creds.Creds(clock=lambda: now[0])
     assert known.get(0, 0, 1) == Cred(0, 0, (), 1)

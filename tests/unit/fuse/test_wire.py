@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import Struct
+
 import pytest
 
 from juicepy.fuse import wire
@@ -68,7 +70,7 @@ def test_struct_has_the_size_of_the_kernel_header(name: str) -> None:
 
 
 def test_every_struct_is_checked() -> None:
-    structs = {name for name, value in vars(wire).items() if isinstance(value, wire.Struct)}
+    structs = {name for name, value in vars(wire).items() if isinstance(value, Struct)}
     assert structs == set(SIZES)
 
 
