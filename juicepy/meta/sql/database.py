@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.pool import Pool, PoolProxiedConnection, QueuePool
 
+from juicepy.errors import Refused
 from juicepy.meta.sql.dialects import Dialect, Fault
 from juicepy.meta.sql.statements import Family, Statement
 from juicepy.meta.sql.url import SqlUrl
@@ -249,6 +250,8 @@ class Database:
     def _take(self) -> Link:
         try:
             pooled = self._pool.connect()
+        except Refused:  # a bad option of the URL
+            raise
         except self.dialect.errors as error:
             raise DriverError(self.dialect.fault(error), error) from error
         self._answered = True

@@ -271,7 +271,7 @@ class Mysql:
             port=url.port,
             unix_socket=url.socket or None,
             user=url.user or None,
-            password=password,
+            password=password.encode(),
             database=url.database,
             autocommit=True,
             client_flag=CLIENT.FOUND_ROWS,
