@@ -61,7 +61,7 @@ class FuseOptions:
     max_read: int = 0
     max_background: int = 64
     max_readahead: int = 1 << 20
-    workers: int = 100
+    workers: int = 200
     enable_acl: bool = False
     writeback_cache: bool = False
     auto_inval_data: bool = False

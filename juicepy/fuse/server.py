@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _HEADER = wire.IN_HEADER.size
 _ROOM = 4096  # beside the data of a WRITE: headers; for all else: two names and more
-_IDLE_KEPT = 4
+_IDLE_KEPT = 16  # with fewer, threads end and start anew all the time, at 100 us each
 _MAX_PIECES = 1000  # writev takes 1024
 _POLL_S = 0.2
 _UNMOUNT_RETRY_S = 1.0

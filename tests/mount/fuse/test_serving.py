@@ -115,7 +115,7 @@ def test_slow_requests_do_not_starve_others() -> None:
 
         def few() -> bool:
             os.stat(toy.path / "f")
-            return bool(toy.ask(count) <= 8)
+            return bool(toy.ask(count) <= 20)
 
         wait_for(few, "spare workers to end")
 
