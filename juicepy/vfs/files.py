@@ -7,6 +7,8 @@ the views a reader keeps of the slices. The rules here keep them telling one sto
   (`merged`: length and mtime of unwritten data count);
 - what others wrote is seen after the next open, and as soon as attributes tell of it (`seen`);
 - an operation on stored data (truncate, fallocate, copy, setting times) flushes first;
+- what could not be stored is gone here too: length, views and the kernel's pages go back to what
+  the metadata tells;
 - an error of a background upload belongs to the writer: a flush on behalf of somebody else leaves
   it for the next write, fsync or close.
 """
@@ -53,10 +55,18 @@ class OpenFile:
     """One inode with its reader, its writer once somebody writes, and what is known of it.
 
     `seen` is what the metadata told last: another value there means that the slices have changed.
-    `version` counts the changes of the file that were made through here.
+    `version` counts the changes of the file that were made through here. `drop_pages` is called
+    when the kernel's pages show data that could not be stored.
     """
 
-    def __init__(self, meta: MetaClient, store: BlockStore, buffers: WriteBuffers, ino: Inode):
+    def __init__(
+        self,
+        meta: MetaClient,
+        store: BlockStore,
+        buffers: WriteBuffers,
+        ino: Inode,
+        drop_pages: Callable[[Inode], None] = lambda _: None,
+    ):
         self.ino = ino
         self.reader = FileReader(meta, store, ino)
         self.writer: FileWriter | None = None
@@ -66,6 +76,7 @@ class OpenFile:
         self.posix_owners: set[int] = set()
         self.ending: set[FileHandle] = set()  # being released, with a flock to give up
         self._meta, self._store, self._buffers = meta, store, buffers
+        self._drop_pages = drop_pages
         self._lock = Lock("open_file")  # guards the making of `writer`, and `length`, `seen`
         self._seen: Seen | None = None
         self._checked_s = 0.0
@@ -191,7 +202,7 @@ class OpenFile:
         with self._lock:
             if self.writer is None:
                 self.writer = FileWriter(
-                    _Sink(self), self._store, self.ino, self._buffers, self._committed
+                    _Sink(self), self._store, self.ino, self._buffers, self._committed, self._lost
                 )
             return self.writer
 
@@ -200,6 +211,17 @@ class OpenFile:
             self.version += 1
             self.length = max(self.length, attr.length)
         self.reader.invalidate(offset, size)
+
+    def _lost(self) -> None:
+        """Written data was given up: forget all that it made us believe."""
+        with self._lock:
+            self.version += 1
+            if self._seen is not None:
+                self.length = self._seen[1]  # or longer, if some of it was committed
+            self._seen = None  # so the next open does not keep the pages either
+            self._checked_s = 0.0
+        self.reader.invalidate_all()
+        self._drop_pages(self.ino)
 
     def _check_room(self, end: int) -> None:
         """ENOSPC, EDQUOT if the file may not grow so."""

@@ -74,7 +74,7 @@ class VFS:
         self.squash = squash(options.root_squash, options.all_squash)
         self._notifier: Notifier | None = None
         self._files = Files(
-            lambda ino: OpenFile(meta, store, buffers, ino),
+            lambda ino: OpenFile(meta, store, buffers, ino, self._drop_pages),
             options.open_cache_s,
             options.open_cache_limit,
         )
@@ -556,6 +556,10 @@ class VFS:
             everything = PosixLock(LockKind.UNLOCK, 0, _WHOLE_FILE, 0)
             self.meta.setlk(file.ino, owner, everything)
             file.posix_owners.discard(owner)
+
+    def _drop_pages(self, ino: Inode) -> None:
+        if self._notifier is not None:
+            self._notifier.inval_inode(ino)
 
     def _forget_entry(self, parent: Inode, name: bytes) -> None:
         if self._notifier is not None:

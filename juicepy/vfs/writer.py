@@ -47,7 +47,8 @@ class FileWriter:
     """The writer of one inode, shared by its handles. Thread-safe.
 
     `committed` is called after each commit, before the data stops being dirty: a reader that is
-    told there to look again never sees the time before the write.
+    told there to look again never sees the time before the write. `lost` is called after data was
+    given up, before the error is reported.
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class FileWriter:
         ino: Inode,
         buffers: WriteBuffers,
         committed: Committed | None = None,
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
         self.ino = ino
         self._meta, self._store, self._buffers = meta, store, buffers
-        self._committed = committed
+        self._committed, self._lost = committed, lost
         self._block_size = store.block_size
         self._lock = Lock("file_writer")  # guards what follows
         self._pending: deque[OpenSlice] = deque()  # in order of creation
@@ -315,6 +317,7 @@ class FileWriter:
         for piece in dropped:
             if piece is not kept and piece.sealed:
                 self._remove_when_landed(piece)
+        self._lost()
 
     def _remove_when_landed(self, piece: OpenSlice) -> None:
         """Delete the blocks of a dropped slice after the last of its uploads has ended."""
