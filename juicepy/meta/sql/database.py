@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import Pool, PoolProxiedConnection, QueuePool
 
 from juicepy.errors import Refused
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_TRIES = 50
+POOL_TIMEOUT_S = 120.0  # for a connection, where the URL limits their number
 BATCH = 512  # parameters of one IN list, at most
 
 _ERRNO = {
@@ -252,6 +254,8 @@ class Database:
             pooled = self._pool.connect()
         except Refused:  # a bad option of the URL
             raise
+        except PoolTimeout as error:  # max_open_conns are in use, and stay so
+            raise DriverError(Fault.OTHER, error) from error
         except self.dialect.errors as error:
             raise DriverError(self.dialect.fault(error), error) from error
         self._answered = True
@@ -282,7 +286,7 @@ class Database:
             self.connect,
             pool_size=keep,
             max_overflow=url.max_open - keep if url.max_open else -1,
-            timeout=120,
+            timeout=POOL_TIMEOUT_S,
             recycle=url.max_life_s or -1,
             use_lifo=True,
             reset_on_return=None,

@@ -180,12 +180,12 @@ class SqlEngine:
 
     def attr(self, ino: Inode) -> Attr | None:
         rows = self._database.read(lambda link: link.rows_in(self._s.nodes, (ino,)))
-        return attr_of(rows[0]) if rows else None
+        return attr_of(rows[0], 1) if rows else None
 
     def attrs(self, inodes: Iterable[Inode]) -> dict[Inode, Attr]:
         wanted = sorted(set(inodes))
         rows = self._database.read(lambda link: link.rows_in(self._s.nodes, wanted))
-        return {row[0]: attr_of(row) for row in rows}
+        return {row[0]: attr_of(row, 1) for row in rows}
 
     def slices(self, ino: Inode, index: int) -> tuple[Slice, ...]:
         rows = self._database.read(

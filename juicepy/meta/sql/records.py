@@ -217,7 +217,7 @@ class CleanUp:
         slices = dialect.blob(chunk.c.slices)
         self._scans = {}
         for name, key, columns in (
-            ("node", node.c.inode, list(node.c)),
+            ("node", node.c.inode, [node.c.inode, *dialect.packed(node.c.inode, list(node.c))]),
             ("chunk", chunk.c.id, [chunk.c.id, chunk.c.inode, chunk.c.indx, slices]),
             ("ref", ref.c.chunkid, list(ref.c)),
         ):
@@ -251,7 +251,7 @@ class CleanUp:
         return [DelayedSlices(new, deleted, decode_refs(refs)) for new, deleted, refs in rows]
 
     def attrs(self) -> Iterator[tuple[Inode, Attr]]:
-        return ((row[0], attr_of(row)) for row in self._scan("node"))
+        return ((row[0], attr_of(row, 1)) for row in self._scan("node"))
 
     def chunks(self) -> Iterator[tuple[Inode, int, tuple[Slice, ...]]]:
         for _, ino, index, slices in self._scan("chunk"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from juicepy.meta.codec import decode_acl_names
@@ -13,12 +13,19 @@ NODE_COLUMNS = 19
 _KINDS: dict[int, Kind] = {int(kind): kind for kind in Kind}
 
 
-def attr_of(row: Sequence[Any], at: int = 0) -> Attr:
-    """The Attr of a node row that begins at column `at`; NULL is read as 0."""
+def attr_of(row: Sequence[Any], at: int) -> Attr:
+    """The Attr of a node that begins at column `at` of a row; NULL is read as 0.
+
+    It takes NODE_COLUMNS columns, or is packed in one (`Dialect.packed`).
+    """
+    first = row[at]
+    fields: Iterable[Any] = (
+        map(int, first.split(",")) if isinstance(first, str) else row[at : at + NODE_COLUMNS]
+    )
     (
         ino, kind, flags, mode, uid, gid, atime, mtime, ctime, atime_ns, mtime_ns, ctime_ns,
         nlink, length, rdev, parent, access_acl, default_acl, tier,
-    ) = row[at : at + NODE_COLUMNS]  # fmt: skip
+    ) = fields  # fmt: skip
     try:
         known = _KINDS[kind]
     except KeyError:

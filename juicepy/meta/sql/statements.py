@@ -112,9 +112,14 @@ class Statements:
 
     def _nodes(self) -> None:
         node = self._tables.node
+        self._node = self._dialect.packed(node.c.inode, list(node.c))
 
         def those(binds: Any) -> Select[Any]:
-            return select(node).where(node.c.inode.in_(binds)).order_by(node.c.inode)
+            return (
+                select(node.c.inode, *self._node)
+                .where(node.c.inode.in_(binds))
+                .order_by(node.c.inode)
+            )
 
         key = node.c.inode
         self.nodes = Family(self._dialect, key, those)
@@ -144,13 +149,13 @@ class Statements:
         edge, node = self._tables.edge, self._tables.node
         found = edge.outerjoin(node, node.c.inode == edge.c.inode)
         self.lookup = self._made(
-            select(edge.c.inode, edge.c.type, *node.c)
+            select(edge.c.inode, edge.c.type, *self._node)
             .select_from(found)
             .where(matches(edge, "parent", "name"))
         )
         name_here = and_(edge.c.parent == node.c.inode, edge.c.name == param("name", edge.c.name))
         self.dir_and_entry = self._made(
-            select(*node.c, edge.c.id, edge.c.inode, edge.c.type)
+            select(edge.c.id, edge.c.inode, edge.c.type, *self._node)
             .select_from(node.outerjoin(edge, name_here))
             .where(matches(node, "inode"))
         )
@@ -175,7 +180,7 @@ class Statements:
         limit: BindParameter[Any] = bindparam("limit", type_=edge.c.type.type)
         self.list_names = self._made(page.where(*after).order_by(edge.c.name).limit(limit))
         self.list_attrs = self._made(
-            page.add_columns(*node.c)
+            page.add_columns(*self._node)
             .select_from(found)
             .where(*after)
             .order_by(edge.c.name)

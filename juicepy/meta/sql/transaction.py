@@ -15,7 +15,7 @@ from typing import Any
 from juicepy.meta.codec import decode_slices, encode_acl_names
 from juicepy.meta.sql.database import Link
 from juicepy.meta.sql.dialects import Dialect
-from juicepy.meta.sql.rows import NODE_COLUMNS, acl_of, as_bytes, attr_of, kind_of, unsigned
+from juicepy.meta.sql.rows import acl_of, as_bytes, attr_of, kind_of, unsigned
 from juicepy.meta.sql.statements import Statements
 from juicepy.meta.tx import Key
 from juicepy.types import AclRule, Attr, Entry, Inode
@@ -96,7 +96,7 @@ class SqlSource:
             rows = self._link.rows_in(self._s.nodes_locked, wanted)
         else:
             rows = self._link.rows_in(self._s.nodes, wanted)
-        found = {row[0]: attr_of(row) for row in rows}
+        found = {row[0]: attr_of(row, 1) for row in rows}
         for ino in wanted:
             self.attrs[ino] = found.get(ino)
 
@@ -106,7 +106,7 @@ class SqlSource:
 
     def _dirs(self, keys: list[Key]) -> dict[Key, Any]:
         rows = self._plain_in(self._s.nodes, [key[1] for key in keys], {})
-        found = {row[0]: attr_of(row) for row in rows}
+        found = {row[0]: attr_of(row, 1) for row in rows}
         return {key: found.get(key[1]) for key in keys}
 
     def _dir_and_entry(self, of: Key, entry: Key) -> dict[Key, Any]:
@@ -117,10 +117,10 @@ class SqlSource:
             self.edges[ino, name] = None
             return {of: None, entry: None}
         row = rows[0]
-        edge_id, child, kind = row[NODE_COLUMNS:]
+        edge_id, child, kind = row[:3]
         known = None if edge_id is None else (edge_id, Entry(child, kind_of(kind)))
         self.edges[ino, name] = known
-        return {of: attr_of(row), entry: known and known[1]}
+        return {of: attr_of(row, 3), entry: known and known[1]}
 
     def _entries(self, keys: list[Key]) -> dict[Key, Any]:
         names: defaultdict[Inode, list[bytes]] = defaultdict(list)

@@ -17,11 +17,13 @@ from juicepy.meta.engine import MetaEngine
 from juicepy.meta.sql.database import Link
 from juicepy.meta.sql.dialects import Sqlite
 from juicepy.meta.tx import Tx
-from juicepy.types import ROOT, Attr, Entry, Inode, Kind, Slice, SliceId
+from juicepy.types import ROOT, Attr, Entry, Inode, Kind, SessionId, Slice, SliceId
 from tests.engines.sql.conftest import Cursor, cursor
 
 Opened = Callable[..., MetaEngine]
 FILE = Attr(Kind.FILE, 0o644, parent=ROOT)
+DIR = Attr(Kind.DIR, 0o755, nlink=2, length=4096, parent=ROOT)
+PIECE = Slice(0, SliceId(1), 10, 0, 10)
 A, B = Inode(11), Inode(12)
 TIMEOUT_S = 60
 
@@ -149,6 +151,50 @@ def test_deadlock_is_resolved(server_url: str, opened: Opened) -> None:
         for job in jobs:
             job.result(TIMEOUT_S)
     assert {ino: attr.length for ino, attr in engine.attrs([A, B]).items()} == {A: 2, B: 2}
+
+
+def test_locks_show_the_present(server_url: str, opened: Opened) -> None:
+    """What a lock covers is read as it is now, whenever the transaction began (MySQL)."""
+    engine, other = opened(server_url), opened(server_url, init=False)
+    make_files(engine)
+    engine.transact(lambda tx: tx.make_inode(Inode(13), DIR))
+    runs = 0
+
+    def add(tx: Tx) -> None:
+        tx.append(B, 0, PIECE)
+        tx.set_attr(B, FILE.with_(length=10, parent=Inode(0)))
+        tx.set_entry(Inode(13), b"n", Entry(B, Kind.FILE))
+        tx.set_lock(B, (SessionId(1), 2), b"R", posix=False)
+
+    def body(tx: Tx) -> tuple[object, ...]:
+        nonlocal runs
+        runs += 1
+        assert tx.attr(A)
+        assert tx.xattr_names(ROOT) == ()  # fixes what plain reads show from now on
+        if runs == 1:
+            other.transact(add)
+        attr = tx.attr(B)
+        assert attr
+        tx.set_attr(A, FILE.with_(length=1))
+        found = (attr.length, tx.slices(B, 0), tx.parents(B), tx.locks(B, posix=False))
+        return (*found, tx.is_empty(Inode(13)))
+
+    told, _ = engine.transact(body)
+    assert told == (10, (PIECE,), {13: 1}, {(SessionId(1), 2): b"R"}, False)
+    assert runs == 1
+
+
+def test_pool_that_is_used_up_is_an_error(
+    server_url: str, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = "&" if "?" in server_url else "?"
+    monkeypatch.setattr("juicepy.meta.sql.database.POOL_TIMEOUT_S", 0.1)
+    engine = opened(f"{server_url}{mark}max_open_conns=1")
+
+    with pytest.raises(OSError) as caught:
+        engine.read(lambda tx: engine.attr(ROOT))
+    assert caught.value.errno == errno.EIO
+    assert engine.attr(ROOT) is not None
 
 
 def test_value_that_does_not_fit_is_refused_once(server_url: str, opened: Opened) -> None:
