@@ -1,7 +1,7 @@
 """Serving a mount: worker threads that read a request, have it served, and write the reply.
 
 A thread that reads a request while no other is left to read the next one starts another, up to
-`FuseOptions.workers`; those too many end when they have nothing to do. So a request that blocks
+`FuseOptions.workers`; those that were not needed for a while end. So a request that blocks
 keeps only its own thread. Waiting for file locks keeps none (`locks.py`).
 """
 
@@ -36,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 _HEADER = wire.IN_HEADER.size
 _ROOM = 4096  # beside the data of a WRITE: headers; for all else: two names and more
-_IDLE_KEPT = 16  # with fewer, threads end and start anew all the time, at 100 us each
+_SPARE = 2  # with more threads waiting, the kernel wakes them in turn, each with cold caches
+_SPARE_TURNS = 500  # a thread is not ended sooner: to start it anew takes 100 us
 _MAX_PIECES = 1000  # writev takes 1024
 _POLL_S = 0.2
 _UNMOUNT_RETRY_S = 1.0
@@ -75,8 +76,9 @@ class Server:
         self._fd = -1
         self._stop_requested = False
         self._ended = threading.Event()  # the last worker is gone
-        self._lock = threading.Lock()  # guards _idle, _threads
+        self._lock = threading.Lock()  # guards _idle, _spare_turns, _threads
         self._idle = 0
+        self._spare_turns = 0  # requests since all were busy that ended with threads to spare
         self._threads: set[threading.Thread] = set()
         self._creds = Creds()
         self._locks = LockWaiters(self._answer)
@@ -227,20 +229,34 @@ class Server:
             with lock:
                 self._idle -= 1
                 alone = self._idle == 0
+                if alone:
+                    self._spare_turns = 0
             if alone:
                 self._start_worker()
-            serve_one(view, length)
-            with lock:
-                if self._idle >= _IDLE_KEPT:
-                    return
+            message = serve_one(view, length)
+            with lock:  # before the reply goes out: it brings the next request
                 self._idle += 1
+                is_spare = self._idle > _SPARE and self._is_spare_locked()
+            if message is not None:
+                self._write(message)
+            if is_spare:
+                return
 
-    def _serve(self, view: memoryview, length: int) -> None:
-        """One request, from its bytes to its reply."""
+    def _is_spare_locked(self) -> bool:
+        """Is it time that a thread ends? The one that asks does, and no longer counts as idle."""
+        self._spare_turns += 1
+        if self._spare_turns <= _SPARE_TURNS:
+            return False
+        self._spare_turns = 0
+        self._idle -= 1
+        return True
+
+    def _serve(self, view: memoryview, length: int) -> bytes | list[Buffer] | None:
+        """One request, from its bytes to its reply; None where none is due."""
         _, opcode, unique, ino, uid, gid, pid, ext = wire.IN_HEADER.unpack_from(view)
         row = self._table.get(opcode)
         if row is None:
-            return self._answer(unique, errno.ENOSYS)
+            return _failure(unique, errno.ENOSYS)
         parse, handler, takes_unique = row
         try:
             cred = self._creds.get(uid, gid, pid)
@@ -252,50 +268,53 @@ class Server:
                 logger.debug("%d: %s", unique, describe(opcode, ino, args))
             reply = handler(cred, ino, *args, unique) if takes_unique else handler(cred, ino, *args)
         except OSError as error:
-            return self._answer(unique, error.errno or errno.EIO)
+            return _failure(unique, error.errno or errno.EIO)
         except Exception:
             logger.exception("request %s of inode %d failed", Op(opcode).name, ino)
-            return self._answer(unique, errno.EIO)
+            return _failure(unique, errno.EIO)
         if reply is None:
-            self._send(unique, wire.OUT_HEADER.pack(16, 0, unique))
-        elif reply.__class__ is bytes:
-            self._send(unique, wire.OUT_HEADER.pack(16 + len(reply), 0, unique) + reply)
-        elif reply is not NO_REPLY:
-            self._send_pieces(unique, reply)  # type: ignore[arg-type]  # the list of buffers
-        return None
-
-    # replies
+            return wire.OUT_HEADER.pack(16, 0, unique)
+        if isinstance(reply, bytes):
+            return wire.OUT_HEADER.pack(16 + len(reply), 0, unique) + reply
+        return None if reply is NO_REPLY else _pieces(unique, reply)
 
     def _answer(self, unique: int, code: int) -> None:
-        """An error, or with 0 an empty success."""
-        if not 0 <= code < 1000:
-            code = errno.EIO
-        self._send(unique, wire.OUT_HEADER.pack(16, -code, unique))
+        """Reply to a request that was put off: an error, or with 0 an empty success."""
+        self._write(_failure(unique, code))
 
-    def _send(self, unique: int, message: bytes) -> None:
+    def _write(self, message: bytes | list[Buffer]) -> None:
         try:
-            os.write(self._fd, message)
+            if isinstance(message, bytes):
+                os.write(self._fd, message)
+            else:
+                os.writev(self._fd, message)
         except OSError as error:
-            self._not_sent(unique, error)
+            self._not_sent(message, error)
 
-    def _send_pieces(self, unique: int, pieces: list[Buffer]) -> None:
-        if len(pieces) > _MAX_PIECES:
-            pieces = [b"".join(pieces)]
-        size = sum(map(_nbytes, pieces))
-        try:
-            os.writev(self._fd, [wire.OUT_HEADER.pack(16 + size, 0, unique), *pieces])
-        except OSError as error:
-            self._not_sent(unique, error)
-
-    def _not_sent(self, unique: int, error: OSError) -> None:
+    def _not_sent(self, message: bytes | list[Buffer], error: OSError) -> None:
         """The kernel did not take a reply: fine if it no longer waits, a bug of ours if not."""
         if error.errno == errno.ENOENT or error.errno in _GONE:
             return
+        header = message if isinstance(message, bytes) else message[0]
+        _, _, unique = wire.OUT_HEADER.unpack_from(header)
         logger.error("reply to request %d was refused: %s", unique, error)
         try:
-            os.write(self._fd, wire.OUT_HEADER.pack(16, -errno.EIO, unique))
+            os.write(self._fd, _failure(unique, errno.EIO))
         except OSError as again:
             logger.debug("request %d: %s", unique, again)
+
+
+def _failure(unique: int, code: int) -> bytes:
+    """The reply with that errno; 0 is an empty success."""
+    return wire.OUT_HEADER.pack(16, -code if 0 <= code < 1000 else -errno.EIO, unique)
+
+
+def _pieces(unique: int, pieces: list[Buffer]) -> list[Buffer]:
+    """A reply of several buffers, which are sent as they are."""
+    if len(pieces) > _MAX_PIECES:
+        pieces = [b"".join(pieces)]
+    size = sum(map(_nbytes, pieces))
+    return [wire.OUT_HEADER.pack(16 + size, 0, unique), *pieces]
 
 
 def _request_buffer(size: int) -> memoryview:
