@@ -34,8 +34,6 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> i
 
     SIGTERM and SIGINT flush all and unmount, as an unmount from outside does.
     """
-    from juicepy.vfs.open import new_metrics, open_vfs
-
     if options.no_thp:
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
     stop = threading.Event()
@@ -46,6 +44,26 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> i
         logger.error("%s: unmounting %s", why, options.mount_point)
         gone.append(why)
         stop.set()
+
+    try:
+        _run(options, volume, ready, stop, on_gone)
+    except OSError as error:
+        if not gone:
+            raise
+        logger.warning("while unmounting: %s", error)
+    logger.info("Volume %s is unmounted from %s", volume.name, options.mount_point)
+    return VOLUME_GONE if gone else 0
+
+
+def _run(
+    options: MountOptions,
+    volume: Format,
+    ready: Callable[[], None],
+    stop: threading.Event,
+    on_gone: Callable[[str], None],
+) -> None:
+    """All that a mount consists of, from the inside out; ends when the mount does."""
+    from juicepy.vfs.open import new_metrics, open_vfs
 
     metrics = new_metrics(volume, options.vfs, dict(options.labels))
     with ExitStack() as stack:
@@ -65,8 +83,6 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> i
         fuse = replace(options.fuse, fsname=f"JuiceFS:{volume.name}", enable_acl=volume.enable_acl)
         logger.info("Mounting volume %s at %s ...", volume.name, options.mount_point)
         front_end(options.front_end)(vfs, options.mount_point, fuse, ready, stop)
-    logger.info("Volume %s is unmounted from %s", volume.name, options.mount_point)
-    return VOLUME_GONE if gone else 0
 
 
 def _backups(vfs: VFS, settings: VfsOptions, metrics: Metrics) -> AbstractContextManager[None]:

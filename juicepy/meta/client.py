@@ -163,26 +163,29 @@ class MetaClient:
         self._accounts.flush_stats()
 
     def _heartbeat(self) -> None:
+        if not self._reload():
+            return  # a session must not be made again in a place without volume
         if not self.options.read_only:
             self._sessions.refresh()
-        self._reload()
         if not self.options.read_only and not self.options.no_bgjob:
             self._sessions.clean_stale()
 
-    def _reload(self) -> None:
+    def _reload(self) -> bool:
+        """Follow the setting; False if the volume is gone."""
         raw = self.engine.load_format()
         if raw is None:
             self._on_gone("the volume has been destroyed")
-            return
+            return False
         setting = Format.from_json(raw).decrypted()
         if setting.uuid != self.format.uuid:
             self._on_gone(f"the volume has been replaced by {setting.name} ({setting.uuid})")
-            return
+            return False
         if setting != self.format:
             self.format = setting
             for tell in self._on_reload:
                 tell(setting)
         self._accounts.reload(setting)
+        return True
 
     # ------------------------------------------------------------ how operations run
     def _run(self, name: str, body: Callable[[Tx], T]) -> tuple[T, Committed]:
