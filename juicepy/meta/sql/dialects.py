@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import re
 import sqlite3
-import ssl
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Protocol
@@ -27,11 +26,11 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Dialect as Compiler
 
 from juicepy.errors import Refused
+from juicepy.meta.sql.mysql_options import driver_options
 from juicepy.meta.sql.tables import BLOB
 from juicepy.meta.sql.url import SqlUrl
 
 CONNECT_TIMEOUT_S = 10
-IO_TIMEOUT_S = 120  # longer than the servers wait for a lock
 
 
 class Fault(Enum):
@@ -276,7 +275,7 @@ class Mysql:
     def connect(self, url: SqlUrl, password: str) -> Any:
         from pymysql.constants import CLIENT
 
-        own, session = _mysql_options(url.options)
+        own, session = driver_options(url.options)
         session = ["SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", *session]
         connection = self._driver.connect(
             host=url.host or None,
@@ -348,65 +347,6 @@ _MYSQL_CODES: dict[Fault, frozenset[int]] = {
     Fault.FULL: frozenset({1021, 1114}),
     Fault.READ_ONLY: frozenset({1290, 1792, 1836}),
 }
-# of the real client's driver, without a meaning here
-_MYSQL_IGNORED = frozenset(
-    (
-        "allowAllFiles",
-        "allowCleartextPasswords",
-        "allowFallbackToPlaintext",
-        "allowNativePasswords",
-        "allowOldPasswords",
-        "checkConnLiveness",
-        "clientFoundRows",
-        "collation",
-        "columnsWithAlias",
-        "connectionAttributes",
-        "interpolateParams",
-        "loc",
-        "maxAllowedPacket",
-        "multiStatements",
-        "parseTime",
-        "rejectReadOnly",
-        "transaction_isolation",
-        "tx_isolation",
-    )
-)
-
-
-def _mysql_options(options: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Arguments of the driver, and session variables: what is no known option, as in JuiceFS."""
-    own: dict[str, Any] = {
-        "charset": options.get("charset", "utf8mb4").split(",")[0],
-        "connect_timeout": _seconds(options.get("timeout", ""), CONNECT_TIMEOUT_S),
-        "read_timeout": _seconds(options.get("readTimeout", ""), IO_TIMEOUT_S),
-        "write_timeout": _seconds(options.get("writeTimeout", ""), IO_TIMEOUT_S),
-    }
-    tls = options.get("tls", "false").lower()
-    if tls in ("true", "1", "skip-verify"):
-        own["ssl"] = ssl.create_default_context()
-        if tls == "skip-verify":
-            own["ssl"].check_hostname = False
-            own["ssl"].verify_mode = ssl.CERT_NONE
-    elif tls not in ("false", "0", "preferred", ""):
-        raise Refused(f"invalid tls {tls!r} in META-URL")
-    known = _MYSQL_IGNORED | {"charset", "timeout", "readTimeout", "writeTimeout", "tls"}
-    session = []
-    for name, value in options.items():
-        if name in known:
-            continue
-        if not re.fullmatch(r"\w+", name) or not re.fullmatch(r"[\w.+-]*|'[^'\\]*'", value):
-            raise Refused(f"invalid option {name} in META-URL")
-        session.append(f"{name}={value}")
-    return own, session
-
-
-def _seconds(text: str, default: int) -> int:
-    """A duration such as 30s, 500ms or 1m, in whole seconds, at least one."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-    if not match:
-        return default
-    unit = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
-    return max(1, round(float(match[1]) * unit))
 
 
 def _on_conflict(

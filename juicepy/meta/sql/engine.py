@@ -258,8 +258,8 @@ class SqlEngine:
         self._sessions.put(sid, expire_s, record(sid))
         return sid
 
-    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> None:
-        self._sessions.put(sid, expire_s, record)
+    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> bool:
+        return self._sessions.refresh(sid, expire_s, record)
 
     def sessions(self) -> list[StoredSession]:
         return self._sessions.all()

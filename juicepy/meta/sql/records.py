@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, select, update
 
 from juicepy.meta.codec import decode_refs, decode_slices
 from juicepy.meta.engine import (
@@ -150,6 +150,9 @@ class Sessions:
             dialect,
             ("sid", "expire", "info"),
         )
+        self._prolong = Statement(
+            update(session).where(matches(session, "sid")), dialect, ("expire",)
+        )
         self._drop = Statement(delete(session).where(matches(session, "sid")), dialect)
         self._sustained = Statement(
             select(sustained.c.inode).where(matches(sustained, "sid")), dialect
@@ -165,6 +168,15 @@ class Sessions:
     def put(self, sid: SessionId, expire_s: int, record: bytes) -> None:
         values = {"sid": sid, "expire": expire_s, "info": record}
         self._database.write(lambda link: link.change(self._put, values), repeatable=True)
+
+    def refresh(self, sid: SessionId, expire_s: int, record: bytes) -> bool:
+        values = {"expire": expire_s, "w_sid": sid}
+        found = self._database.write(
+            lambda link: link.change(self._prolong, values), repeatable=True
+        )
+        if not found:
+            self.put(sid, expire_s, record)
+        return found > 0
 
     def all(self) -> list[StoredSession]:
         rows = self._database.rows(self._all)
