@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from errno import EINVAL, ENAMETOOLONG, ENODATA, ENOENT, EPERM, EROFS
+from errno import EINVAL, EIO, ENAMETOOLONG, ENODATA, ENOENT, EPERM, EROFS
 from typing import TypeVar
 
 from juicepy.errors import NotFormatted, Refused, posix_error
@@ -26,10 +26,12 @@ from juicepy.meta.engine import MetaEngine
 from juicepy.meta.ids import INODE_BATCH, SLICE_BATCH, Ids
 from juicepy.meta.open_files import OpenFiles
 from juicepy.meta.ops import attrs, common, create, data, locks, remove, rename
-from juicepy.meta.sessions import Sessions
+from juicepy.meta.sessions import HeldLock, SessionLapsed, Sessions
 from juicepy.meta.tx import Committed, Tx
 from juicepy.types import (
     CHUNK_BITS,
+    MAX_FILE_SIZE,
+    MAX_NAME,
     MAX_SYMLINK,
     ROOT,
     TRASH,
@@ -67,6 +69,7 @@ class MetaOptions:
     atime_mode: str = "noatime"
     skip_dir_mtime_ns: int = 100_000_000
     mount_point: str = ""
+    network_interfaces: tuple[str, ...] = ()  # whose addresses the session tells; none: all
     max_deletes: int = 10
 
 
@@ -126,12 +129,24 @@ class MetaClient:
         """Call `tell` with the reason if the volume was destroyed or replaced."""
         self._on_gone = tell
 
+    def on_lost(self, tell: Callable[[bool, set[Inode]], None]) -> None:
+        """Call `tell` when other clients have ended this client's session, for its silence.
+
+        It gets whether locks were lost, and the open inodes that had no name and are gone.
+        """
+        self._sessions.on_lost = lambda had_locks: tell(had_locks, self._open.nameless())
+
+    def ensure_session(self) -> None:
+        """Before a change: be sure that other clients take this one for alive."""
+        if self._sessions.in_doubt():
+            self._sessions.ensure()
+
     def start_session(self) -> None:
         """Register this client and start its background work (read-only: only reloads)."""
         self._accounts.reload(self.format)
         if not self.options.read_only:
             self._accounts.ensure_root()
-            self._sessions.start(self.options.mount_point)
+            self._sessions.start(self.options.mount_point, self.options.network_interfaces)
             self._background.every("flush-stats", STATS_FLUSH_S, self._accounts.flush_stats)
             self._background.every("flush-quotas", QUOTA_FLUSH_S, self._accounts.flush_quotas)
             if not self.options.no_bgjob:
@@ -192,6 +207,7 @@ class MetaClient:
         """Run a mutation: read-only check, timing, slow-call log."""
         if self.options.read_only:
             raise posix_error(EROFS)
+        self.ensure_session()
         runs = 0
 
         def counted(tx: Tx) -> T:
@@ -206,6 +222,24 @@ class MetaClient:
             self._observed(name, time.perf_counter() - begin)
             if runs > 1 and self.restarted is not None:
                 self.restarted(name, runs - 1)
+
+    def _run_in_session(self, name: str, body: Callable[[Tx, SessionId], T]) -> tuple[T, Committed]:
+        """`_run` what nobody may do whose session has ended: EIO if it ended meanwhile."""
+        sessions = self._sessions
+        sid, losses = sessions.sid, sessions.losses
+
+        def checked(tx: Tx) -> T:
+            if sessions.in_doubt():
+                raise SessionLapsed
+            if sessions.losses != losses:
+                raise posix_error(EIO, f"session {sid}")
+            return body(tx, sid)
+
+        while True:
+            try:
+                return self._run(name, checked)
+            except SessionLapsed:
+                continue  # `_run` finds out what has become of it
 
     def _read(self, name: str, call: Callable[[], T]) -> T:
         begin = time.perf_counter()
@@ -259,6 +293,8 @@ class MetaClient:
             return above, self.getattr(above)
         if parent == ROOT and self.root == ROOT and name == b".trash":
             return TRASH, self.getattr(TRASH)
+        if len(name) > MAX_NAME:
+            raise posix_error(ENAMETOOLONG, name[:32])
         found = self._read("Lookup", lambda: self.engine.lookup(parent, name))
         if found is None or found[1] is None:
             raise posix_error(ENOENT, name)
@@ -406,7 +442,11 @@ class MetaClient:
         if name2 not in (b".", b".."):
             rules.check_name(name2)
         rules.check_rename_flags(flags)
-        move = rename.Move(parent, name, parent2, name2, flags)
+        whiteout = None
+        if flags & rules.WHITEOUT:
+            self._accounts.check(parent, 4096, 1, cred)
+            whiteout = Inode(self._inodes.take())
+        move = rename.Move(parent, name, parent2, name2, flags, whiteout)
         removal = self._removal()
         moved, _ = self._run("Rename", lambda tx: rename.rename(tx, move, cred, removal))
         self._follow(moved.effects)
@@ -538,13 +578,16 @@ class MetaClient:
     def write(
         self, ino: Inode, index: int, piece: Slice, mtime_ns: int, *, strip: bool = False
     ) -> Attr:
-        """Commit an uploaded slice. `strip`: an unprivileged user wrote it (suid, sgid go)."""
+        """Commit an uploaded slice. `strip`: an unprivileged user wrote it (suid, sgid go).
+
+        EIO if this client's session is found to have been ended meanwhile.
+        """
         now_ns = time.time_ns()
         if self._has_limits():
             end = (index << CHUNK_BITS) + piece.pos + piece.length
             self.check_growth(ino, self.getattr(ino).length, end)
-        (attr, effects), done = self._run(
-            "Write", lambda tx: data.write(tx, ino, index, piece, mtime_ns, now_ns, strip)
+        (attr, effects), done = self._run_in_session(
+            "Write", lambda tx, _: data.write(tx, ino, index, piece, mtime_ns, now_ns, strip)
         )
         self._follow(effects)
         self._compaction.written(ino, index, done.chunks.get((ino, index), 0))
@@ -571,10 +614,21 @@ class MetaClient:
             self.check_growth(ino, self.getattr(ino).length, length)
         (attr, effects), _ = self._run(
             "Truncate",
-            lambda tx: data.truncate(tx, ino, length, cred, now_ns, by_handle=by_handle),
+            lambda tx: data.truncate(
+                tx,
+                ino,
+                length,
+                cred,
+                now_ns,
+                by_handle=by_handle,
+                existing=lambda: self._chunks_of(ino),
+            ),
         )
         self._follow(effects)
         return self._shown(ino, attr)
+
+    def _chunks_of(self, ino: Inode) -> list[int]:
+        return self.engine.chunk_indexes(ino, MAX_FILE_SIZE)
 
     def fallocate(self, cred: Cred, ino: Inode, mode: int, offset: int, length: int) -> Attr:
         now_ns, strip = time.time_ns(), not cred.is_root
@@ -582,7 +636,16 @@ class MetaClient:
             self.check_growth(ino, self.getattr(ino).length, offset + length)
         (attr, effects), _ = self._run(
             "Fallocate",
-            lambda tx: data.fallocate(tx, ino, mode, offset, length, now_ns, strip),
+            lambda tx: data.fallocate(
+                tx,
+                ino,
+                mode,
+                offset,
+                length,
+                now_ns,
+                strip=strip,
+                existing=lambda: self._chunks_of(ino),
+            ),
         )
         self._follow(effects)
         return attr
@@ -613,10 +676,35 @@ class MetaClient:
     # ------------------------------------------------------------ locks
     def flock(self, ino: Inode, owner: int, kind: LockKind) -> None:
         """EAGAIN if another holder is in the way."""
-        self._run("Flock", lambda tx: locks.flock(tx, ino, (self.sid, owner), kind))
+        self._lock(
+            "Flock",
+            (ino, owner, False),
+            kind,
+            lambda tx, sid: locks.flock(tx, ino, (sid, owner), kind),
+        )
 
     def setlk(self, ino: Inode, owner: int, lock: PosixLock) -> None:
-        self._run("SetLk", lambda tx: locks.setlk(tx, ino, (self.sid, owner), lock))
+        self._lock(
+            "SetLk",
+            (ino, owner, True),
+            lock.kind,
+            lambda tx, sid: locks.setlk(tx, ino, (sid, owner), lock),
+        )
+
+    def _lock(
+        self, name: str, lock: HeldLock, kind: LockKind, change: Callable[[Tx, SessionId], bool]
+    ) -> None:
+        """Run a change of locks, which tells whether its owner has any now."""
+        sessions = self._sessions
+        sid, losses = sessions.sid, sessions.losses
+        if kind is LockKind.UNLOCK:
+            sessions.held.discard(lock)
+        has_any, _ = self._run_in_session(name, change)
+        if sessions.losses != losses:  # stored for a session that nobody will clean again
+            self.engine.release_locks(sid)
+            raise posix_error(EIO, f"session {sid}")
+        if has_any:
+            sessions.held.add(lock)
 
     def getlk(self, ino: Inode, owner: int, lock: PosixLock) -> PosixLock | None:
         """The lock in the way; its pid is 0 if another client holds it."""

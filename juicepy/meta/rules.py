@@ -6,6 +6,7 @@ shared format decides (trash, flags, accounting) it is spec/metadata.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from errno import (
     EACCES,
     EEXIST,
@@ -124,9 +125,9 @@ def check_replace(moved: Kind, replaced: Kind, *, is_empty: bool) -> None:
 
 
 def check_rename_flags(flags: int) -> None:
-    if flags & WHITEOUT:
-        raise posix_error(EOPNOTSUPP, "RENAME_WHITEOUT")
-    if flags & ~(NOREPLACE | EXCHANGE) or flags == NOREPLACE | EXCHANGE:
+    if flags & ~(NOREPLACE | EXCHANGE | WHITEOUT):
+        raise posix_error(EINVAL)
+    if flags & EXCHANGE and flags & (NOREPLACE | WHITEOUT):
         raise posix_error(EINVAL)
 
 
@@ -289,8 +290,16 @@ def hole(pos: int, length: int) -> Slice:
     return Slice(pos, SliceId(0), 0, 0, length)
 
 
-def resize_holes(old: int, new: int) -> list[tuple[int, Slice, bool]]:
-    """Hole records (chunk index, slice, only if the chunk exists) of a change of length (7.2)."""
+MANY_CHUNKS = 10_000  # between the ends of a resize: ask which of them exist
+
+
+def resize_holes(
+    old: int, new: int, existing: Callable[[], Iterable[int]]
+) -> list[tuple[int, Slice, bool]]:
+    """Hole records (chunk index, slice, only if the chunk exists) of a change of length (7.2).
+
+    `existing` tells the chunks that have a list; it is asked only if the range is long.
+    """
     left, right = min(old, new), max(old, new)
     if left == right:
         return []
@@ -299,20 +308,33 @@ def resize_holes(old: int, new: int) -> list[tuple[int, Slice, bool]]:
     if first == last:
         return [(first, hole(pos, right - left), False)]
     holes = [(first, hole(pos, CHUNK_SIZE - pos), False)]
-    holes += [(index, hole(0, CHUNK_SIZE), True) for index in range(first + 1, last)]
+    between: Iterable[int] = range(first + 1, last)
+    if last - first > MANY_CHUNKS:
+        between = [index for index in existing() if first < index < last]
+    holes += [(index, hole(0, CHUNK_SIZE), True) for index in between]
     if right % CHUNK_SIZE:
         holes.append((last, hole(0, right % CHUNK_SIZE), False))
     return holes
 
 
-def range_holes(offset: int, end: int) -> list[tuple[int, Slice]]:
-    """Hole records of a punched range [offset, end), split at chunk borders."""
+def range_holes(
+    offset: int, end: int, existing: Callable[[], Iterable[int]]
+) -> list[tuple[int, Slice]]:
+    """Hole records of a punched range [offset, end), split at chunk borders.
+
+    They are for chunks that have a list: the others are holes. `existing` as in `resize_holes`.
+    """
+    if offset >= end:
+        return []
+    first, last = offset >> CHUNK_BITS, (end - 1) >> CHUNK_BITS
+    chunks: Iterable[int] = range(first, last + 1)
+    if last - first > MANY_CHUNKS:
+        chunks = [index for index in existing() if first <= index <= last]
     holes = []
-    while offset < end:
-        index, pos = offset >> CHUNK_BITS, offset % CHUNK_SIZE
-        length = min(CHUNK_SIZE - pos, end - offset)
-        holes.append((index, hole(pos, length)))
-        offset += length
+    for index in chunks:
+        base = index << CHUNK_BITS
+        begin, stop = max(offset - base, 0), min(end - base, CHUNK_SIZE)
+        holes.append((index, hole(begin, stop - begin)))
     return holes
 
 

@@ -277,6 +277,23 @@ def test_rename_noreplace_and_exchange(client: MetaClient) -> None:
         client.rename(ROOT_USER, ROOT, b"f", ROOT, b"none", rules.EXCHANGE)
 
 
+def test_rename_whiteout_leaves_a_device_and_counts_it(client: MetaClient) -> None:
+    folder, _ = client.mkdir(ROOT_USER, ROOT, b"d", 0o777, 0)
+    moved, replaced = make_file(client, b"a", size=5000), make_file(client, b"b", folder)
+    assert client.rename(ROOT_USER, ROOT, b"a", folder, b"b", rules.WHITEOUT) == (moved, replaced)
+    left, attr = client.lookup(ROOT_USER, ROOT, b"a")
+    assert (attr.kind, attr.mode, attr.rdev, attr.uid) == (Kind.CHAR, 0, 0, ROOT_USER.uid)
+    assert left not in (moved, replaced)
+    assert client.lookup(ROOT_USER, folder, b"b")[0] == moved
+    with refused(errno.EINVAL):
+        client.rename(ROOT_USER, folder, b"b", ROOT, b"a", rules.WHITEOUT | rules.EXCHANGE)
+
+
+def test_a_name_that_is_too_long_is_not_looked_up(client: MetaClient) -> None:
+    with refused(errno.ENAMETOOLONG):
+        client.lookup(ROOT_USER, ROOT, b"n" * 256)
+
+
 def test_rename_onto_a_link_of_the_same_file_changes_nothing(client: MetaClient) -> None:
     ino = make_file(client, b"f")
     client.link(ROOT_USER, ino, ROOT, b"g")
@@ -335,6 +352,16 @@ def test_truncate_records_holes_both_ways(client: MetaClient) -> None:
         client.truncate(
             ROOT_USER, client.mkdir(ROOT_USER, ROOT, b"d", 0o755, 0)[0], 0, by_handle=False
         )
+
+
+def test_huge_sparse_file_is_resized_by_its_few_chunks(client: MetaClient) -> None:
+    ino = make_file(client, b"f", size=10)
+    client.truncate(ROOT_USER, ino, 999_999_999_999_999, by_handle=True)
+    write(client, ino, 5, 7 << 40)
+    client.fallocate(ROOT_USER, ino, 3, 0, 900_000_000_000_000)
+    client.truncate(ROOT_USER, ino, 1, by_handle=True)
+    assert len(list(client.engine.scan_chunks())) <= 4
+    assert client.slices(ino, (7 << 40) // CHUNK_SIZE)[-1] == rules.hole(0, CHUNK_SIZE)
 
 
 def test_fallocate(client: MetaClient) -> None:

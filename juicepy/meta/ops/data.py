@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from errno import EFBIG, EINVAL, ENOENT, EPERM
 
@@ -62,8 +63,18 @@ def write(
     return new, _resized(tx, ino, attr, new)
 
 
+ChunkIndexes = Callable[[], Iterable[int]]  # chunks of the file that have a list
+
+
 def truncate(
-    tx: Tx, ino: Inode, length: int, cred: Cred, now_ns: int, *, by_handle: bool
+    tx: Tx,
+    ino: Inode,
+    length: int,
+    cred: Cred,
+    now_ns: int,
+    *,
+    by_handle: bool,
+    existing: ChunkIndexes,
 ) -> tuple[Attr, Effects]:
     """Set the length; both ways a hole is recorded (spec 7.2). EINVAL, EFBIG, EPERM, EACCES."""
     if length < 0:
@@ -76,13 +87,23 @@ def truncate(
         allow(tx, attr, cred, rules.WRITE)
     mode = attr.mode if cred.is_root else rules.without_privileges(attr.mode)
     new = attr.with_(length=length, mtime_ns=now_ns, ctime_ns=now_ns, mode=mode)
-    for index, piece, only_existing in rules.resize_holes(attr.length, length):
+    for index, piece, only_existing in rules.resize_holes(
+        attr.length, length, existing
+    ):
         tx.append(ino, index, piece, only_existing=only_existing)
     return new, _resized(tx, ino, attr, new)
 
 
 def fallocate(
-    tx: Tx, ino: Inode, mode: int, offset: int, length: int, now_ns: int, strip: bool
+    tx: Tx,
+    ino: Inode,
+    mode: int,
+    offset: int,
+    length: int,
+    now_ns: int,
+    *,
+    strip: bool,
+    existing: ChunkIndexes,
 ) -> tuple[Attr, Effects]:
     """Extend, punch or zero a range (spec 7.2). EOPNOTSUPP, EINVAL, EFBIG, EPERM."""
     rules.check_fallocate(mode, offset, length)
@@ -95,8 +116,8 @@ def fallocate(
     bits = rules.without_privileges(attr.mode) if strip else attr.mode
     new = attr.with_(length=grown, mtime_ns=now_ns, ctime_ns=now_ns, mode=bits)
     if rules.punches(mode):
-        for index, piece in rules.range_holes(offset, min(end, attr.length)):
-            tx.append(ino, index, piece)
+        for index, piece in rules.range_holes(offset, min(end, attr.length), existing):
+            tx.append(ino, index, piece, only_existing=True)
     return new, _resized(tx, ino, attr, new)
 
 
