@@ -31,6 +31,8 @@ class _Waiter:
     attempt: Try
     pause_s: float = FIRST_PAUSE_S
     due: float = field(default_factory=time.monotonic)
+    is_trying: bool = False
+    is_interrupted: bool = False
 
 
 class LockWaiters:
@@ -67,6 +69,10 @@ class LockWaiters:
                 if len(self._interrupted_early) > _REMEMBERED:
                     self._interrupted_early.popitem(last=False)
                 return
+            waiter = self._waiting[unique]
+            if waiter.is_trying:  # it may be granted in this moment: the outcome decides
+                waiter.is_interrupted = True
+                return
             del self._waiting[unique]
         self._answer(unique, errno.EINTR)
 
@@ -93,6 +99,7 @@ class LockWaiters:
                 waiter = min(self._waiting.values(), key=lambda w: w.due, default=None)
                 now = time.monotonic()
                 if waiter is not None and waiter.due <= now:
+                    waiter.is_trying = True
                     waiter.due = now + waiter.pause_s
                     waiter.pause_s = min(waiter.pause_s * 1.5, LONGEST_PAUSE_S)
                     return waiter
@@ -105,15 +112,22 @@ class LockWaiters:
             waiter.attempt()
         except OSError as error:
             code = error.errno or errno.EIO
-            if code in (errno.EAGAIN, errno.EACCES):
+            if code in (errno.EAGAIN, errno.EACCES) and not self._gives_up(waiter):
                 return
+            if waiter.is_interrupted:
+                code = errno.EINTR
         except Exception:
             logger.exception("lock request %d failed", waiter.unique)
             code = errno.EIO
         with self._changed:
-            waited = self._waiting.pop(waiter.unique, None)
-        if waited is not None:
-            self._answer(waiter.unique, code)
+            self._waiting.pop(waiter.unique, None)
+        self._answer(waiter.unique, code)
+
+    def _gives_up(self, waiter: _Waiter) -> bool:
+        """It was refused: does it go on waiting, or has a signal come meanwhile?"""
+        with self._changed:
+            waiter.is_trying = False
+            return waiter.is_interrupted
 
     def close(self) -> None:
         """End the thread; waiters left (the connection is gone) get no answer."""

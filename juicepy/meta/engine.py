@@ -152,8 +152,8 @@ class MetaEngine(Protocol):
 
     # -- sessions and locks
     def new_session(self, expire_s: int, record: Callable[[SessionId], bytes]) -> SessionId: ...
-    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> None:
-        """Also makes again a record that another client has cleaned."""
+    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> bool:
+        """Also makes again a record that another client has cleaned; False if it did."""
 
     def sessions(self) -> list[StoredSession]: ...
     def sustained(self, sid: SessionId) -> list[Inode]: ...

@@ -48,5 +48,10 @@ class OpenFiles:
                     gone.append(ino)
             return gone
 
+    def nameless(self) -> set[Inode]:
+        """Those that are open and have no name."""
+        with self._lock:
+            return set(self._nameless)
+
     def is_open(self, ino: Inode) -> bool:
         return ino in self._opens

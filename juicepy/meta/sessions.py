@@ -1,5 +1,10 @@
 """Sessions: a record with an expiry that a heartbeat moves on, and the cleaning of dead ones.
 
+A client that was frozen or cut off for longer than its expiry cannot know whether others still take
+it for alive: they may have released its locks and handed them on. Before its next change it looks,
+and if its session has been cleaned it starts a new one, after telling who holds locks and unwritten
+data of the old one that they are lost.
+
 Record (spec 9): JSON on one line with Version, HostName, IPAddrs, MountPoint, MountTime, ProcessID.
 """
 
@@ -9,11 +14,13 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from juicepy import __version__
+from juicepy.meta.addresses import addresses
 from juicepy.meta.engine import MetaEngine
 from juicepy.types import Inode, SessionId
 
@@ -22,15 +29,17 @@ logger = logging.getLogger(__name__)
 _STALE_AT_ONCE = 1000
 _YEAR_S = 365 * 86400
 
+HeldLock = tuple[Inode, int, bool]  # inode, owner, is POSIX
 
-def session_record(mount_point: str) -> bytes:
+
+def session_record(mount_point: str, interfaces: Sequence[str] = ()) -> bytes:
     """The record of this process, mounted at `mount_point`."""
     now_ns = time.time_ns()
     moment = datetime.fromtimestamp(now_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     record: dict[str, object] = {"Version": f"{__version__}+juicepy", "HostName": _host_name()}
-    addresses = _addresses()
-    if addresses:
-        record["IPAddrs"] = addresses
+    found = addresses(interfaces)
+    if found:
+        record["IPAddrs"] = found
     record |= {
         "MountPoint": mount_point,
         "MountTime": f"{moment}.{now_ns % 10**9:09d}Z",
@@ -43,19 +52,17 @@ def _host_name() -> str:
     return socket.gethostname()
 
 
-def _addresses() -> list[str]:
-    """Addresses of this host but the loopback; none where it cannot be told."""
-    try:
-        found = socket.getaddrinfo(_host_name(), None, family=socket.AF_INET)
-    except OSError as error:
-        logger.debug("no address for %s: %s", _host_name(), error)
-        return []
-    addresses = {str(item[4][0]) for item in found}
-    return sorted(address for address in addresses if not address.startswith("127."))
+class SessionLapsed(Exception):
+    """A transaction met the end of its session: run again, after `Sessions.ensure`."""
 
 
 class Sessions:
-    """This client's session and the heartbeats of all."""
+    """This client's session and the heartbeats of all.
+
+    `held` are the locks that this client believes to hold; who takes one adds it afterwards, who
+    gives one up removes it before. `losses` counts the sessions of ours that others have ended.
+    `on_lost` is called with whether locks were lost, while the new session is there already.
+    """
 
     def __init__(
         self,
@@ -66,19 +73,80 @@ class Sessions:
         """`release(sid, ino)` ends an inode that only a session kept alive."""
         self._engine, self._heartbeat_s, self._release = engine, heartbeat_s, release
         self._record = b""
+        self._lease_until = float("inf")  # of `_clock`; until then nobody takes us for dead
+        self._is_lost = False  # found out, and not yet acted on
+        self._turn = threading.Lock()  # who refreshes; held over the exchange
         self.sid = SessionId(0)
+        self.held: set[HeldLock] = set()
+        self.losses = 0
+        self.on_lost: Callable[[bool], None] = lambda _: None
 
-    def start(self, mount_point: str) -> None:
-        self._record = session_record(mount_point)
-        self.sid = self._engine.new_session(self._expiry(), lambda sid: self._record)
+    def start(self, mount_point: str, interfaces: Sequence[str] = ()) -> None:
+        self._record = session_record(mount_point, interfaces)
+        self._begin()
+
+    def _begin(self) -> None:
+        expiry = self._expiry()
+        until = _lease(expiry)
+        self.sid = self._engine.new_session(expiry, lambda sid: self._record)
+        self._lease_until = until
 
     def _expiry(self) -> int:
         """Unix seconds at which others may take this session for dead."""
         after_s = 5 * self._heartbeat_s if self._heartbeat_s > 0 else _YEAR_S
         return int(time.time() + after_s)
 
+    def in_doubt(self) -> bool:
+        """Whether the expiry has passed, so that others may have ended the session."""
+        return _clock() > self._lease_until
+
+    def ensure(self) -> None:
+        """Return with a session that is alive, be it a new one."""
+        with self._turn:
+            if self.in_doubt():
+                self._refresh()
+
     def refresh(self) -> None:
-        self._engine.refresh_session(self.sid, self._expiry(), self._record)
+        with self._turn:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        lapsed, held, sid = self.in_doubt(), set(self.held), self.sid
+        expiry = self._expiry()
+        until = _lease(expiry)
+        is_there = self._engine.refresh_session(sid, expiry, self._record) and not self._is_lost
+        if is_there and lapsed and held:  # it may be just about to be cleaned: locks go first
+            is_there = not self._missing(held)
+        if is_there or not (lapsed or held or self._is_lost):
+            if not is_there:
+                logger.warning("another client had removed session %d; it is back", sid)
+            self._lease_until = until
+            return
+        self._is_lost = True
+        logger.error(
+            "session %d has been ended by another client after %s: files with locks or unwritten "
+            "data get EIO until they are closed",
+            sid,
+            "its expiry" if lapsed else "a disagreement of clocks",
+        )
+        self._rejoin()
+
+    def _missing(self, held: set[HeldLock]) -> set[HeldLock]:
+        """Which of the locks are not stored any more, though nobody here has given them up."""
+        stored = {
+            (ino, lock.owner, posix) for ino, posix, lock in self._engine.session_locks(self.sid)
+        }
+        return (held - stored) & self.held
+
+    def _rejoin(self) -> None:
+        """Leave the lost session to its end, and begin a new one in which nothing is held."""
+        old, had_locks = self.sid, bool(self.held)
+        self._begin()
+        self._is_lost = False
+        self.losses += 1
+        self.held.clear()
+        self.on_lost(had_locks)
+        self.end(old)
 
     def clean_stale(self) -> int:
         """Clean sessions whose expiry has passed, if no other client did lately; their number."""
@@ -99,3 +167,13 @@ class Sessions:
         for ino in self._engine.sustained(sid):
             self._release(sid, ino)
         self._engine.drop_session(sid)
+
+
+def _clock() -> float:
+    """Seconds that also pass while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _lease(expiry: int) -> float:
+    """When on our clock a session that expires at `expiry` may be taken for dead."""
+    return _clock() + expiry - time.time()

@@ -73,6 +73,7 @@ class OpenFile:
         self.handles = 0
         self.length = 0
         self.version = 0
+        self.is_gone = False
         self.posix_owners: set[int] = set()
         self.ending: set[FileHandle] = set()  # being released, with a flock to give up
         self._meta, self._store, self._buffers = meta, store, buffers
@@ -134,6 +135,9 @@ class OpenFile:
         """Whether it was changed through here since it was opened."""
         return self.version > 0 or self.writer is not None
 
+    def is_dirty(self) -> bool:
+        return self.writer is not None and self.writer.has_dirty()
+
     @property
     def seen(self) -> Seen | None:
         return self._seen
@@ -178,6 +182,16 @@ class OpenFile:
         except OSError as error:
             self._failure = error
             raise
+
+    def lose(self, *, is_gone: bool) -> None:
+        """The session in which the file was opened has ended: its locks and its data are lost.
+
+        `is_gone`: so is the inode, which had no name. Others may have changed all that is known.
+        """
+        self.is_gone = is_gone
+        self.posix_owners.clear()
+        if self.writer is None or not self.writer.abandon(lost_error(self.ino)):
+            self._lost()
 
     def changed(self, offset: int, size: int | None, attr: Attr) -> None:
         """The slices of the range (None: all) were changed by an operation of ours."""
@@ -259,12 +273,18 @@ class _Sink:
 
 @dataclass(slots=True, eq=False)
 class FileHandle:
-    """An open file. `flags` as in open(2)."""
+    """An open file. `flags` as in open(2).
+
+    `is_lost`: the session that opened it has ended and what it held or had not stored is gone, so
+    that nothing may be written and no lock taken until it is closed.
+    """
 
     file: OpenFile
     flags: int
+    is_lost: bool = False
     flock_owners: set[int] = field(default_factory=set)
     released: Event = field(default_factory=Event)
+    accessed: tuple[int, int] = (-1, 0)  # version of the file and second of its last access
 
     @property
     def is_writable(self) -> bool:
@@ -273,6 +293,14 @@ class FileHandle:
     @property
     def is_readable(self) -> bool:
         return self.flags & os.O_ACCMODE != os.O_WRONLY
+
+    def check_owned(self) -> None:
+        if self.is_lost:
+            raise lost_error(self.file.ino)
+
+
+def lost_error(ino: Inode) -> OSError:
+    return OSError(errno.EIO, "the session that opened it has ended", f"inode {ino}")
 
 
 class Files:
@@ -349,6 +377,22 @@ class Files:
         """The file was changed without being open."""
         with self._lock:
             self._recent.pop(ino, None)
+
+    def lose(self, handles: list[FileHandle], gone: set[Inode], *, had_locks: bool) -> None:
+        """Other clients have ended our session: mark what must not go on, forget the rest.
+
+        Whoever holds a lock may write other files under it, so with `had_locks` none of the open
+        files is written any more; without, only files whose data is lost are marked.
+        """
+        for handle in handles:
+            file = handle.file
+            has_lost = had_locks or file.is_dirty()
+            if (handle.is_writable and has_lost) or handle.flock_owners or file.posix_owners:
+                handle.is_lost = True
+            handle.is_lost |= file.ino in gone
+            handle.flock_owners.clear()
+        for file in self.all():
+            file.lose(is_gone=file.ino in gone)
 
     def all(self) -> list[OpenFile]:
         with self._lock:

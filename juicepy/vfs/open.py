@@ -95,6 +95,7 @@ def _meta_options(options: VfsOptions) -> MetaOptions:
         atime_mode=options.atime_mode,
         skip_dir_mtime_ns=round(options.skip_dir_mtime_s * 1e9),
         mount_point=options.mount_point,
+        network_interfaces=options.network_interfaces,
         max_deletes=options.max_deletes,
     )
 

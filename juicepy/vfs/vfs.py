@@ -36,6 +36,7 @@ from juicepy.types import (
 from juicepy.vfs import control, files, flags, xattrs
 from juicepy.vfs.accesslog import ACCESSLOG, AccessLog
 from juicepy.vfs.api import Found, Notifier, Opened
+from juicepy.vfs.atimes import AccessTimes
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.commands import Commands
 from juicepy.vfs.config import config_text
@@ -82,6 +83,7 @@ class VFS:
         self._file_handles: HandleTable[FileHandle] = HandleTable(numbers)
         self._streams: HandleTable[StreamHandle] = HandleTable(numbers)
         self._xattrs = xattrs.Policy(options, has_acl=meta.format.enable_acl)
+        self._atimes = AccessTimes(meta)
         self._warm_up = WarmUp(meta, store)
         self._virtual = control.VirtualFiles(
             self.log,
@@ -94,6 +96,7 @@ class VFS:
         )
         self._dirs = Directories(meta, self._files, self._virtual, numbers, sort=options.sort_dir)
         self._watch(buffers)
+        meta.on_lost(self._lose_session)
 
     # ------------------------------------------------------------ life
     def init(self, notifier: Notifier) -> None:
@@ -194,7 +197,9 @@ class VFS:
 
     @operation
     def readlink(self, cred: Cred, ino: Inode) -> bytes:
-        return self.meta.readlink(cred, ino)
+        target = self.meta.readlink(cred, ino)
+        self._atimes.accessed(ino)
+        return target
 
     # ------------------------------------------------------------ attributes
     @operation
@@ -220,6 +225,8 @@ class VFS:
         file = self._files.find(ino)
         attr: Attr | None = None
         if size is not None:
+            if fh is not None and (handle := self._file_handles.find(fh)) is not None:
+                self._check_owned(handle)
             attr = self._truncate(cred, ino, size, by_handle=fh is not None)
         if change != _NOTHING or attr is None:
             if file is not None and _touches_written(change):
@@ -307,7 +314,10 @@ class VFS:
             return [self._streams.get(fh).stream.read(cred, offset, size)]
         if not handle.is_readable:
             raise posix_error(errno.EBADF)
+        if handle.file.is_gone:
+            raise posix_error(errno.ESTALE)
         pieces = handle.file.read(offset, size, self.options.attr_cache_s)
+        self._atimes.read(handle)
         self.metrics.fuse_read_size_bytes.observe(sum(map(len, pieces)))
         return pieces
 
@@ -322,8 +332,12 @@ class VFS:
             raise posix_error(errno.EROFS)
         if not handle.is_writable:
             raise posix_error(errno.EBADF)
+        self._check_owned(handle)
         strip = bool(flags & WRITE_KILL_SUIDGID)
         handle.file.write(offset, data, strip=strip)
+        if handle.is_lost:  # at this very moment, so the bytes may have come after the clearance
+            handle.file.lose(is_gone=handle.file.is_gone)
+            handle.check_owned()
         size = len(data)
         self.metrics.fuse_written_size_bytes.observe(size)
         return size
@@ -334,7 +348,7 @@ class VFS:
         if handle is None:
             return
         try:
-            handle.file.flush()
+            self._flush(handle)
         finally:
             self._unlock_posix(handle.file, owner)
 
@@ -342,7 +356,7 @@ class VFS:
     def fsync(self, cred: Cred, ino: Inode, fh: Fh, datasync: bool) -> None:
         handle = self._file_handles.find(fh)
         if handle is not None:
-            handle.file.flush()
+            self._flush(handle)
 
     @operation
     def release(self, cred: Cred, ino: Inode, fh: Fh, owner: int) -> None:
@@ -402,12 +416,14 @@ class VFS:
     # ------------------------------------------------------------ directories
     @operation
     def opendir(self, cred: Cred, ino: Inode, flags: int) -> Opened:
-        return Opened(self._dirs.open(cred, ino))
+        return Opened(self._dirs.open(cred, ino), keep_cache=self.options.readdir_cache)
 
     def readdir(
         self, cred: Cred, ino: Inode, fh: Fh, offset: int, *, plus: bool
     ) -> Iterator[tuple[int, DirEntry]]:
         entries = self._dirs.handles.get(fh).stream(offset, plus=plus)
+        if offset == 0:
+            self._atimes.accessed(ino)
         return observed_listing(self, cred, (ino, fh, offset, plus), entries)
 
     @operation
@@ -433,8 +449,10 @@ class VFS:
     @operation
     def try_setlk(self, cred: Cred, ino: Inode, fh: Fh, owner: int, lock: PosixLock) -> None:
         self._check_no_virtual(ino, errno.EPERM)
-        file = self._file_handles.get(fh).file
+        handle = self._file_handles.get(fh)
+        file = handle.file
         if lock.kind is not LockKind.UNLOCK:
+            self._check_owned(handle)
             file.posix_owners.add(owner)
         elif owner not in file.posix_owners:
             return
@@ -444,6 +462,10 @@ class VFS:
     def try_flock(self, cred: Cred, ino: Inode, fh: Fh, owner: int, kind: LockKind) -> None:
         self._check_no_virtual(ino, errno.EPERM)
         handle = self._file_handles.get(fh)
+        if kind is not LockKind.UNLOCK:
+            self._check_owned(handle)
+        elif owner not in handle.flock_owners:
+            return
         ending = list(handle.file.ending)
         try:
             self.meta.flock(ino, owner, kind)
@@ -495,7 +517,8 @@ class VFS:
         if flags & os.O_TRUNC:
             file.changed(0, None, attr)
         fh = self._file_handles.add(FileHandle(file, flags))
-        return Opened(fh, keep_cache=unchanged, length=file.length)
+        keep_cache = unchanged and not self._atimes.are_kept
+        return Opened(fh, keep_cache=keep_cache, length=file.length)
 
     def _open_virtual(self, ino: Inode, flags: int) -> Opened:
         fh = self._streams.add(StreamHandle(ino, self._virtual.open(ino, flags)))
@@ -527,7 +550,21 @@ class VFS:
         handle = self._file_handles.get(fh)
         if not handle.is_writable:
             raise posix_error(errno.EBADF)
+        self._check_owned(handle)
         return handle
+
+    def _check_owned(self, handle: FileHandle) -> None:
+        """EIO if the session that opened the file has ended, see `Files.lose`."""
+        self.meta.ensure_session()
+        handle.check_owned()
+
+    def _flush(self, handle: FileHandle) -> None:
+        if handle.is_writable or handle.is_lost:
+            self._check_owned(handle)
+        handle.file.flush()
+
+    def _lose_session(self, had_locks: bool, gone: set[Inode]) -> None:
+        self._files.lose(self._file_handles.all(), gone, had_locks=had_locks)
 
     def _truncate(self, cred: Cred, ino: Inode, size: int, *, by_handle: bool) -> Attr:
         if size > MAX_FILE_SIZE:

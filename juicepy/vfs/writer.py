@@ -132,6 +132,13 @@ class FileWriter:
         if self._failures != failures:
             self._raise_failure(lost=True)
 
+    def abandon(self, error: OSError) -> bool:
+        """Give up what is not committed: it may not be any more. False if there was nothing.
+
+        Only who is writing or flushing at this moment gets the error: the caller tells the others.
+        """
+        return self._give_up(error, kept=None, is_told=True)
+
     # -- what the buffers ask
     def advance(self, *, force: bool) -> bool:
         """Freeze old slices (`force`: all), commit what is ready. False: nothing is left."""
@@ -276,40 +283,53 @@ class FileWriter:
 
     def _commit(self, piece: OpenSlice) -> bool:
         """Store the record of the frozen front slice; False after a failure. Holds the turn."""
-        is_tried = False
+        is_tried, failures = False, self._failures
         try:
             for upload in piece.uploads:
                 upload.result()  # ends: the object layer has timeouts and bounded retries
+            if self._failures != failures:
+                raise OSError(errno.EIO, "given up meanwhile")
             is_tried = True
             record = Slice(piece.pos, piece.id, piece.length, 0, piece.length)
             attr = self._meta.write(self.ino, piece.index, record, piece.mtime_ns)
         except Exception as problem:
             error = as_oserror(problem)
             may_be_stored = is_tried and error.errno not in REFUSALS
+            if self._failures != failures:  # it was abandoned with all but its blocks
+                if not may_be_stored:
+                    self._remove_when_landed(piece)
+                return False
             self._give_up(error, kept=piece if may_be_stored else None)
             return False
         if self._committed is not None:
             self._committed(piece.offset, piece.length, attr)
         with self._lock:
-            self._pending.popleft()
+            if self._failures == failures:
+                self._pending.popleft()
             if not self._pending:
                 self._length = 0
         return True
 
     # -- failing
-    def _give_up(self, error: OSError, kept: OpenSlice | None) -> None:
-        """Drop all that is not committed and keep the error for the next write or flush.
+    def _give_up(self, error: OSError, kept: OpenSlice | None, *, is_told: bool = False) -> bool:
+        """Drop all that is not committed; keep the error for the next write or flush.
 
-        The blocks of `kept`, whose commit may have come through, stay; the others are removed.
+        `is_told`: those need not be told. The blocks of `kept`, whose commit may have come
+        through, stay; the others are removed. False if there was nothing to drop.
         """
         with self._lock:
             dropped = list(self._pending)
+            if not dropped and is_told:
+                return False
+            if is_told and self._turn.locked():
+                kept = dropped[0]  # somebody is committing it, and sees to its blocks
             tails = sum(len(piece.tail) for piece in dropped)
             self._pending.clear()
             self._open.clear()
             self._length = 0
             self._failures += 1
-            self._failure = self._last_failure = error
+            self._last_failure = error
+            self._failure = None if is_told else error
             for piece in dropped:
                 piece.is_frozen = True
         if tails:
@@ -318,6 +338,7 @@ class FileWriter:
             if piece is not kept and piece.sealed:
                 self._remove_when_landed(piece)
         self._lost()
+        return True
 
     def _remove_when_landed(self, piece: OpenSlice) -> None:
         """Delete the blocks of a dropped slice after the last of its uploads has ended."""

@@ -561,10 +561,11 @@ def test_sessions_are_recorded_refreshed_and_dropped(volume: MetaEngine, other: 
     assert second == first + 1 >= 2
     found = {one.sid: (one.expire_s, one.record) for one in volume.sessions()}
     assert found == {first: (1000, b'{"sid": %d}' % first), second: (2000, b"2")}
-    other.refresh_session(second, 3000, b"2")
+    assert other.refresh_session(second, 3000, b"2")
+    assert other.refresh_session(second, 3000, b"2"), "within one second"
     other.drop_session(first)
     assert [(one.sid, one.expire_s) for one in volume.sessions()] == [(second, 3000)]
-    volume.refresh_session(first, 4000, b"back")
+    assert not volume.refresh_session(first, 4000, b"back")
     assert {one.sid: one.record for one in other.sessions()} == {first: b"back", second: b"2"}
 
 

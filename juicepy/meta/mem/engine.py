@@ -295,8 +295,11 @@ class MemEngine:
         self.refresh_session(sid, expire_s, record(sid))
         return sid
 
-    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> None:
-        self._s.sessions[sid] = StoredSession(sid, expire_s, record)
+    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> bool:
+        with self._s.lock:
+            is_there = sid in self._s.sessions
+            self._s.sessions[sid] = StoredSession(sid, expire_s, record)
+        return is_there
 
     def sessions(self) -> list[StoredSession]:
         return list(self._s.sessions.values())

@@ -16,23 +16,25 @@ from juicepy.types import Inode, LockKind, PosixLock
 _FLOCK = {LockKind.READ: b"R", LockKind.WRITE: b"W"}
 
 
-def flock(tx: Tx, ino: Inode, owner: LockOwner, kind: LockKind) -> None:
+def flock(tx: Tx, ino: Inode, owner: LockOwner, kind: LockKind) -> bool:
+    """Take, change or give up (UNLOCK) a lock; does the owner have one now?"""
     tx.fetch(("attr", ino), ("locks", ino, False))
     held = tx.locks(ino, posix=False)
     if kind is LockKind.UNLOCK:
         if owner in held:
             tx.set_lock(ino, owner, None, posix=False)
-        return
+        return False
     need(tx, ino)
     others = [value for holder, value in held.items() if holder != owner]
     if others and (kind is LockKind.WRITE or b"W" in others):
         raise posix_error(EAGAIN)
     if held.get(owner) != _FLOCK[kind]:
         tx.set_lock(ino, owner, _FLOCK[kind], posix=False)
+    return True
 
 
-def setlk(tx: Tx, ino: Inode, owner: LockOwner, lock: PosixLock) -> None:
-    """Set or remove (UNLOCK) a range, splitting and merging the owner's records."""
+def setlk(tx: Tx, ino: Inode, owner: LockOwner, lock: PosixLock) -> bool:
+    """Set or remove (UNLOCK) a range, splitting and merging the owner's records; has it any?"""
     tx.fetch(("attr", ino), ("locks", ino, True))
     held = tx.locks(ino, posix=True)
     if lock.kind is not LockKind.UNLOCK:
@@ -43,6 +45,7 @@ def setlk(tx: Tx, ino: Inode, owner: LockOwner, lock: PosixLock) -> None:
     new = merged(old, lock)
     if new != old:
         tx.set_lock(ino, owner, encode_plocks(new) if new else None, posix=True)
+    return bool(new)
 
 
 def getlk(

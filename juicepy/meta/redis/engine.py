@@ -245,8 +245,8 @@ class RedisEngine:
     def new_session(self, expire_s: int, record: Callable[[SessionId], bytes]) -> SessionId:
         return self._sessions.new(expire_s, record)
 
-    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> None:
-        self._sessions.refresh(sid, expire_s, record)
+    def refresh_session(self, sid: SessionId, expire_s: int, record: bytes) -> bool:
+        return self._sessions.refresh(sid, expire_s, record)
 
     def sessions(self) -> list[StoredSession]:
         return self._sessions.all()

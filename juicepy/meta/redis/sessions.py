@@ -26,13 +26,14 @@ class Sessions:
         )
         return sid
 
-    def refresh(self, sid: SessionId, expire_s: int, record: bytes) -> None:
-        self._link.run(
+    def refresh(self, sid: SessionId, expire_s: int, record: bytes) -> bool:
+        made, _ = self._link.run(
             (
                 ("HSETNX", self._keys.named("sessionInfos"), sid, record),
                 ("ZADD", self._keys.named("allSessions"), expire_s, sid),
             )
         )
+        return not made
 
     def all(self) -> list[StoredSession]:
         expiries, flat = self._link.run(
