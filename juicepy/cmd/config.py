@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from juicepy import urls
+from juicepy import log, urls
 from juicepy.cmd.options import META_URL, Command, Duration, Option, given_options, meta_url
 from juicepy.cmd.volume_options import (
     MANAGEMENT,
-    keys_from_environment,
     limit_options,
     management_options,
     storage_options,
@@ -65,8 +64,10 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     from juicepy.jobs import volume as volumes
     from juicepy.meta.registry import open_engine
 
-    explicit = given_options(ctx) - CONTROL
-    explicit |= keys_from_environment(given) if explicit & STORAGE else set()
+    explicit = given_options(ctx, environment=False) - CONTROL
+    if explicit & STORAGE:
+        explicit = given_options(ctx) - CONTROL
+    log.redactor.hide(given["secret_key"], given["session_token"])
     url = meta_url(given["meta_url"])
     with closing(open_engine(url)) as engine:
         old = volumes.formatted(engine, urls.parse(url).where)
@@ -75,8 +76,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
             return
         new = _changed(old.decrypted(), given, explicit)
         changes = volumes.shown_changes(old.decrypted(), new)
-        must_seal = given["encrypt_secret"] and not old.key_encrypted and new.encrypted_secrets()
-        if not changes and not (must_seal and must_seal != old):
+        seals = given["encrypt_secret"] and old.encrypted_secrets() != old
+        if not changes and not seals:
             click.echo("Nothing changed.")
             return
         if not given["force"]:
@@ -84,6 +85,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         volumes.update(engine, old, new)
         for name, before, after in changes:
             click.echo(_told(name, before, after))
+        if seals:
+            click.echo("encrypt-secret: done")
 
 
 def _changed(old: Format, given: dict[str, Any], explicit: set[str]) -> Format:

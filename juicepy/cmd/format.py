@@ -16,7 +16,6 @@ from juicepy.cmd.volume_options import (
     bucket_of,
     checked_tag,
     default_bucket,
-    keys_from_environment,
     management_options,
     read_key,
     storage_options,
@@ -70,7 +69,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     from juicepy.jobs import volume as volumes
     from juicepy.meta.registry import open_engine
 
-    explicit = given_options(ctx) | keys_from_environment(given)
+    explicit = given_options(ctx)
     given["block_size"] = _kib(given["block_size"])
     url = meta_url(given["meta_url"])
     logger.debug("Meta address: %s", urls.redact(url))
@@ -150,12 +149,12 @@ def _updated(old: Format, wanted: Format, given: dict[str, Any], explicit: set[s
         return _with_key(wanted, given).with_(uuid=old.uuid)
     if given["encrypt_rsa_key"] and not old.encrypt_key:
         raise Refused("--encrypt-rsa-key: the data of the volume is not encrypted")
-    new = with_options(old.decrypted(), given, explicit).with_(name=wanted.name)
     if given["name"] != old.name:
         raise Refused(
             f"NAME {given['name']!r}: the database holds the volume {old.name!r} already "
             f"(cannot update volume name from {old.name} to {given['name']})"
         )
+    new = with_options(old.decrypted(), given, explicit)
     volumes.check_update(old, new)
     volumes.check_new(new)
     return volumes.requirements(new)

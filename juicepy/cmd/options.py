@@ -96,6 +96,7 @@ class Option(click.Option):
 
     def __init__(self, *names: Any, section: str = "OPTIONS", **given: Any) -> None:
         self.section = section
+        given.setdefault("show_envvar", True)
         given.setdefault("show_default", given.get("default") not in (None, False, "", ()))
         super().__init__(*names, **given)
 
@@ -205,10 +206,12 @@ def meta_url(given: str) -> str:
     return url
 
 
-def given_options(ctx: click.Context) -> set[str]:
-    """Names of the options that stand on the command line or in the environment."""
-    explicit = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    return {name for name in ctx.params if ctx.get_parameter_source(name) in explicit}
+def given_options(ctx: click.Context, *, environment: bool = True) -> set[str]:
+    """Names of the options that stand on the command line, or in the environment."""
+    sources = {ParameterSource.COMMANDLINE}
+    if environment:
+        sources.add(ParameterSource.ENVIRONMENT)
+    return {name for name in ctx.params if ctx.get_parameter_source(name) in sources}
 
 
 def describe(error: OSError) -> str:

@@ -56,8 +56,8 @@ def storage_options() -> list[click.Parameter]:
     return [
         option("--storage", default="file", help="Object store: file, s3, minio, wasb, gs, mem."),
         option("--bucket", default=default_bucket(), help="Bucket URL or directory of the data."),
-        option("--access-key", default="", help="Access key.  [env: ACCESS_KEY]"),
-        option("--secret-key", default="", help="Secret key.  [env: SECRET_KEY]"),
+        option("--access-key", default="", envvar="ACCESS_KEY", help="Access key."),
+        option("--secret-key", default="", envvar="SECRET_KEY", help="Secret key."),
         option("--session-token", default="", help="Session token of temporary keys."),
         option("--storage-class", default="", help="Default storage class."),
         option("--tag", default="", help="Tag of uploaded objects, as in key=value."),
@@ -91,7 +91,7 @@ def default_bucket() -> str:
 
 
 def with_options(volume: Format, given: Mapping[str, Any], explicit: set[str]) -> Format:
-    """The volume with the settings of the options in `explicit`."""
+    """The volume, whose secrets are plain, with the settings of the options in `explicit`."""
     changes = {_PLAIN[name]: given[name] for name in explicit if name in _PLAIN}
     if "bucket" in explicit or "storage" in explicit:
         storage = changes.get("storage", volume.storage)
@@ -108,9 +108,6 @@ def with_options(volume: Format, given: Mapping[str, Any], explicit: set[str]) -
         changes["tiers"] = volume.tiers | {number: tier}
         if number:
             changes.pop("storage_class", None)
-    if changes.keys() & {"secret_key", "session_token", "encrypt_key"}:
-        volume = volume.decrypted()
-        log.redactor.hide(given.get("secret_key") or "", given.get("session_token") or "")
     return volume.with_(**changes)
 
 
@@ -125,16 +122,6 @@ def checked_tag(tag: str) -> str:
     if tag and "=" not in tag:
         raise Refused(f"--tag {tag!r} is not of the form key=value")
     return tag
-
-
-def keys_from_environment(given: dict[str, Any]) -> set[str]:
-    """Fill in ACCESS_KEY and SECRET_KEY where the options are not given; the names filled."""
-    found = {"access_key", "secret_key"} & {
-        name for name in ("access_key", "secret_key") if os.environ.get(name.upper())
-    }
-    for name in found:
-        given[name] = os.environ[name.upper()]
-    return found
 
 
 def read_key(path: str) -> str:

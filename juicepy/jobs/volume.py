@@ -18,12 +18,14 @@ from dataclasses import replace
 from typing import Any
 
 from juicepy.errors import NotFormatted, ObjectNotFound, Refused
-from juicepy.meta.engine import MetaEngine
+from juicepy.meta.engine import MetaEngine, Quota
 from juicepy.object.storage import ObjectStorage
-from juicepy.types import ROOT, Attr, Kind
+from juicepy.types import ROOT, TRASH, Attr, Kind
 from juicepy.volume import Format
 
 logger = logging.getLogger(__name__)
+
+Usage = dict[int, tuple[int, int]]  # owner -> (bytes, inodes)
 
 UUID_KEY = "juicefs_uuid"
 MIN_BLOCK_KIB = 64
@@ -144,10 +146,38 @@ def store(engine: MetaEngine, volume: Format) -> None:
 
 
 def update(engine: MetaEngine, old: Format, new: Format) -> None:
-    """Store changed settings. Statistics that were off for a while are forgotten first."""
+    """Store changed settings. What was not kept up to date while it was off is made anew."""
     if new.dir_stats and not old.dir_stats:
         engine.reset_dir_stats()
     store(engine, new)
+    if new.user_group_quota and not old.user_group_quota:
+        count_owners(engine)
+
+
+def count_owners(engine: MetaEngine) -> None:
+    """Set the usage of every user and group to what the inodes tell (spec 13, 14)."""
+    used: tuple[Usage, Usage] = ({}, {})
+    for ino, attr in engine.scan_attrs():
+        if ino in (ROOT, TRASH) or (ino > TRASH and attr.is_dir):
+            continue
+        for owners, owner in zip(used, (attr.uid, attr.gid), strict=True):
+            space, inodes = owners.get(owner, (0, 0))
+            owners[owner] = space + attr.space, inodes + 1
+    users, groups = (
+        _differences(stored, counted)
+        for stored, counted in zip(engine.user_group_quotas(), used, strict=True)
+    )
+    engine.add_user_group_usage(users, groups)
+
+
+def _differences(stored: dict[int, Quota], counted: Usage) -> Usage:
+    """What to add to the stored usage of each owner."""
+    found = {}
+    for owner in stored.keys() | counted.keys():
+        space, inodes = counted.get(owner, (0, 0))
+        quota = stored.get(owner, Quota())
+        found[owner] = space - quota.used_space, inodes - quota.used_inodes
+    return found
 
 
 def requirements(volume: Format) -> Format:

@@ -8,11 +8,12 @@ import pytest
 
 from juicepy.errors import NotFormatted, ObjectNotFound, Refused
 from juicepy.jobs import volume as volumes
+from juicepy.meta.client import open_meta
 from juicepy.meta.engine import MetaEngine
 from juicepy.meta.registry import open_engine
 from juicepy.object.registry import open_storage
 from juicepy.object.storage import ObjectStorage
-from juicepy.types import ROOT, TRASH, Buffer, Kind
+from juicepy.types import ROOT, TRASH, Buffer, Cred, Kind
 from juicepy.volume import Format
 
 PLAIN = Format(
@@ -174,6 +175,24 @@ def test_uuid_is_taken_back_if_the_database_fails(storage: ObjectStorage) -> Non
         volumes.create(FullEngine(), storage, PLAIN)  # type: ignore[arg-type]
     with pytest.raises(ObjectNotFound):
         storage.get("juicefs_uuid")
+
+
+def test_usage_of_owners_is_counted_when_their_quotas_are_switched_on(
+    engine: MetaEngine, storage: ObjectStorage
+) -> None:
+    volumes.create(engine, storage, PLAIN)
+    client = open_meta(engine)
+    client.mkdir(Cred(), ROOT, b"d", 0o777, 0)
+    for name in (b"a", b"b"):
+        client.mknod(Cred(7, 8), ROOT, name, Kind.FILE, 0o644, 0)
+    client.unlink(Cred(7, 8), ROOT, b"b")  # still counts while it is in the trash
+    volumes.update(engine, PLAIN, PLAIN.with_(user_group_quota=True))
+    users, groups = engine.user_group_quotas()
+    used = {owner: (quota.used_space, quota.used_inodes) for owner, quota in users.items()}
+    assert used == {0: (4096, 1), 7: (8192, 2)}
+    assert set(groups) == {0, 8}
+    volumes.update(engine, PLAIN, PLAIN.with_(user_group_quota=True))
+    assert engine.user_group_quotas()[0] == users
 
 
 def test_changes_are_told_apart() -> None:
