@@ -87,7 +87,8 @@ fi
 if [ "$mode" = test ] && ! PATH="$PWD/.tools/node_modules/.bin:$PATH" command -v azurite-blob >/dev/null; then
     say "npm: azurite"
     mkdir -p .tools
-    npm install --silent --no-audit --no-fund --prefix .tools azurite >/dev/null
+    get_azurite() { npm install --loglevel=error --no-audit --no-fund --prefix .tools azurite; }
+    get_azurite >/dev/null || get_azurite >/dev/null # the registry may have a bad moment
 fi
 
 if [ ! -e /dev/fuse ]; then
