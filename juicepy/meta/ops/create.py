@@ -50,18 +50,23 @@ def make(tx: Tx, new: NewNode, cred: Cred, now_ns: int, skip_ns: int) -> tuple[A
     )
     if rule is not None:
         attr.access_acl = tx.save_acl(rule)
-    _insert(tx, new.parent, new.name, new.ino, attr)
+    effects = Effects()
+    insert(tx, new.parent, new.name, new.ino, attr, effects)
     if new.kind is Kind.SYMLINK:
         tx.set_link(new.ino, new.target)
     if new.kind is Kind.DIR:
         tx.make_stats(new.ino)
     nlink = 1 if new.kind is Kind.DIR else 0
     touch_parent(tx, new.parent, parent, now_ns, skip_ns, nlink=nlink)
-    effects = Effects()
-    effects.child(new.parent, attr, 1)
-    effects.quota(new.parent, attr.space, 1)
-    effects.owner(attr, attr.space, 1)
     return attr, effects
+
+
+def insert(tx: Tx, parent: Inode, name: bytes, ino: Inode, attr: Attr, effects: Effects) -> None:
+    """Store a new inode under its first name, with the accounting."""
+    _insert(tx, parent, name, ino, attr)
+    effects.child(parent, attr, 1)
+    effects.quota(parent, attr.space, 1)
+    effects.owner(attr, attr.space, 1)
 
 
 def _insert(tx: Tx, parent: Inode, name: bytes, ino: Inode, attr: Attr) -> None:

@@ -1,4 +1,4 @@
-"""The transaction that moves a name: rename, with NOREPLACE and EXCHANGE."""
+"""The transaction that moves a name: rename, with NOREPLACE, EXCHANGE and WHITEOUT."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from juicepy.errors import posix_error
 from juicepy.meta import rules
 from juicepy.meta.effects import Effects
 from juicepy.meta.ops.common import allow, need, need_dir, touch_parent
+from juicepy.meta.ops.create import insert
 from juicepy.meta.ops.remove import Removal, take_dir, take_file
 from juicepy.meta.tx import Tx
 from juicepy.types import APPEND, IMMUTABLE, ROOT, Attr, Cred, Entry, Inode, Kind
@@ -16,13 +17,17 @@ from juicepy.types import APPEND, IMMUTABLE, ROOT, Attr, Cred, Entry, Inode, Kin
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """From `parent`/`name` to `parent2`/`name2`; flags as renameat2(2) numbers them."""
+    """From `parent`/`name` to `parent2`/`name2`; flags as renameat2(2) numbers them.
+
+    `whiteout`: the inode, allocated before, of the device 0:0 that WHITEOUT leaves at the old name.
+    """
 
     parent: Inode
     name: bytes
     parent2: Inode
     name2: bytes
     flags: int = 0
+    whiteout: Inode | None = None
 
     @property
     def crosses(self) -> bool:
@@ -97,7 +102,13 @@ def _move(
     replaced_dir = 0
     if target is not None:
         replaced_dir = _replace(tx, move, cred, removal, parent2, source, target, effects)
-    tx.drop_entry(move.parent, move.name)
+    if move.whiteout is None:
+        tx.drop_entry(move.parent, move.name)
+    else:
+        blank, _ = rules.new_attr(
+            move.parent, parent, Kind.CHAR, 0, cred, removal.now_ns, umask=0, default=None
+        )
+        insert(tx, move.parent, move.name, move.whiteout, blank, effects)
     tx.set_entry(move.parent2, move.name2, source)
     _rehome(tx, source, attr, move.parent, move.parent2, removal.now_ns, effects)
     moved_dir = 1 if attr.is_dir and move.crosses else 0
