@@ -103,9 +103,11 @@ def _checked(options: MountOptions) -> tuple[Format, MountOptions]:
     seen = volume.with_(storage=storage, bucket=bucket_of(storage, bucket))
     if storage == "file" and volume.shards <= 1 and not os.path.isdir(seen.bucket):
         raise Refused(f"--bucket {seen.bucket} of volume {volume.name} does not exist")
-    if options.check_storage:
-        with volume_storage(seen) as store:
+    with volume_storage(seen) as store:
+        if options.check_storage:
             volumes.check_storage(store)
+        elif storage not in ("file", "mem"):
+            volumes.check_bucket(store)
     check_cache_dirs(options.vfs.cache.dirs, options.vfs.cache.size)
     if options.vfs.bucket is not None:
         options = replace(options, vfs=replace(options.vfs, bucket=seen.bucket))

@@ -108,6 +108,16 @@ def check_storage(storage: ObjectStorage) -> None:
     storage.delete("testing/")
 
 
+def check_bucket(storage: ObjectStorage) -> None:
+    """Refused where the store answers that there is no such bucket; other trouble may pass."""
+    try:
+        next(iter(storage.list_from(UUID_KEY)), None)
+    except OSError as error:
+        if "bucket does not exist" in str(error):
+            raise Refused(f"the bucket of {storage} does not exist") from error
+        logger.warning("%s: %s", storage, error)
+
+
 def check_empty(storage: ObjectStorage) -> None:
     """Refused if there are objects under the volume's prefix, as another volume would have."""
     for found in storage.list_from(""):

@@ -50,7 +50,8 @@ def _fill(top: Path) -> None:
 def _tree(top: Path) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     tops = [path for path in top.iterdir() if not path.name.startswith(".")]
-    for path in sorted([*tops, *(each for path in tops for each in path.rglob("*"))]):
+    below = [path for each in tops for path in each.rglob("*")]
+    for path in sorted(tops + below):
         stat = path.lstat()
         data = path.read_bytes() if path.is_file() else b""
         target = os.readlink(path) if path.is_symlink() else ""

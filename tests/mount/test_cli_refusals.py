@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.objects import S3Server
 from tests.support.programs import OURS
 from tests.support.redis_servers import redis_server
 from tests.support.volumes import Volume, new_volume
@@ -133,6 +134,21 @@ def test_store_that_cannot_be_reached(meta_url: str) -> None:
     bucket = "http://127.0.0.1:1/bucket"
     words = ["--storage", "minio", "--bucket", bucket, "--access-key", "a", "--secret-key", SECRET]
     refused("format", "-q", meta_url, "abc", *words, named="--bucket")
+
+
+def test_bucket_that_vanished_from_a_server(s3_server: S3Server, tmp_path: Path) -> None:
+    volume = new_volume(
+        f"sqlite3://{tmp_path}/meta.db",
+        tmp_path / "v",
+        storage="minio",
+        bucket=f"{s3_server.url}/jfs-vanished",
+        flags=["--access-key", "a", "--secret-key", SECRET],
+    )
+    volume.format(OURS, "-q")
+    point = tmp_path / "mnt"
+    point.mkdir()
+    words = ["mount", volume.meta_url, point, "--bucket", f"{s3_server.url}/jfs-other"]
+    refused(*words, named="bucket")
 
 
 def test_bucket_that_vanished(tmp_path: Path) -> None:
