@@ -269,8 +269,7 @@ class Dispatcher:
         self._passthrough.released(ino)
         holds_flock = flags & wire.RELEASE_FLOCK_UNLOCK
         self._ops.release(cred, ino, fh, owner if holds_flock else 0)
-        if holds_flock:
-            self._locks.kick()
+        self._locks.kick()
         return None
 
     def fallocate(

@@ -75,7 +75,7 @@ class OpenFile:
         self.version = 0
         self.is_gone = False
         self.posix_owners: set[int] = set()
-        self.ending: set[FileHandle] = set()  # being released, with a flock to give up
+        self.ending: set[FileHandle] = set()  # being released, with locks to give up
         self._meta, self._store, self._buffers = meta, store, buffers
         self._drop_pages = drop_pages
         self._lock = Lock("open_file")  # guards the making of `writer`, and `length`, `seen`
@@ -277,12 +277,15 @@ class FileHandle:
 
     `is_lost`: the session that opened it has ended and what it held or had not stored is gone, so
     that nothing may be written and no lock taken until it is closed.
+    `record_owners` took record locks through it and have not closed it since. A process closes
+    before the last descriptor is gone: those left then are locks of the open file itself (OFD).
     """
 
     file: OpenFile
     flags: int
     is_lost: bool = False
     flock_owners: set[int] = field(default_factory=set)
+    record_owners: set[int] = field(default_factory=set)
     released: Event = field(default_factory=Event)
     accessed: tuple[int, int] = (-1, 0)  # version of the file and second of its last access
 
@@ -391,6 +394,7 @@ class Files:
                 handle.is_lost = True
             handle.is_lost |= file.ino in gone
             handle.flock_owners.clear()
+            handle.record_owners.clear()
         for file in self.all():
             file.lose(is_gone=file.ino in gone)
 

@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from juicepy.chunk.store import BlockStore
 from juicepy.errors import posix_error
@@ -350,6 +350,7 @@ class VFS:
         try:
             self._flush(handle)
         finally:
+            handle.record_owners.discard(owner)
             self._unlock_posix(handle.file, owner)
 
     @operation
@@ -364,7 +365,7 @@ class VFS:
             self._virtual.release(self._streams.remove(fh).stream)
             return
         handle = self._file_handles.remove(fh)
-        if handle.flock_owners:
+        if handle.flock_owners or handle.record_owners:
             handle.file.ending.add(handle)
         try:
             self._release(handle)
@@ -456,7 +457,9 @@ class VFS:
             file.posix_owners.add(owner)
         elif owner not in file.posix_owners:
             return
-        self.meta.setlk(ino, owner, lock)
+        self._try_lock(file, lambda: self.meta.setlk(ino, owner, lock))
+        if lock.kind is not LockKind.UNLOCK:
+            handle.record_owners.add(owner)
 
     @operation
     def try_flock(self, cred: Cred, ino: Inode, fh: Fh, owner: int, kind: LockKind) -> None:
@@ -466,21 +469,24 @@ class VFS:
             self._check_owned(handle)
         elif owner not in handle.flock_owners:
             return
-        ending = list(handle.file.ending)
-        try:
-            self.meta.flock(ino, owner, kind)
-        except BlockingIOError:
-            ending += handle.file.ending
-            if not ending:
-                raise
-            # close(2) returns before its RELEASE is served: who locks right after it is early
-            for other in ending:
-                other.released.wait(RELEASE_S)
-            self.meta.flock(ino, owner, kind)
+        self._try_lock(handle.file, lambda: self.meta.flock(ino, owner, kind))
         if kind is LockKind.UNLOCK:
             handle.flock_owners.discard(owner)
         else:
             handle.flock_owners.add(owner)
+
+    def _try_lock(self, file: OpenFile, attempt: Callable[[], None]) -> None:
+        """Close(2) returns before its RELEASE is served: who locks right after it is early."""
+        ending = list(file.ending)
+        try:
+            attempt()
+        except BlockingIOError:
+            ending += file.ending
+            if not ending:
+                raise
+            for other in ending:
+                other.released.wait(RELEASE_S)
+            attempt()
 
     # ------------------------------------------------------------ private
     def _found(self, ino: Inode, attr: Attr) -> Found:
@@ -540,10 +546,10 @@ class VFS:
         try:
             for holder in handle.flock_owners:
                 self.meta.flock(file.ino, holder, LockKind.UNLOCK)
-            if self._files.release(file):
-                for holder in list(file.posix_owners):
-                    self._unlock_posix(file, holder)
+            for holder in list(handle.record_owners):
+                self._unlock_posix(file, holder)
         finally:
+            self._files.release(file)
             self.meta.close(file.ino)
 
     def _writable(self, fh: Fh) -> FileHandle:
