@@ -22,7 +22,7 @@ from juicepy.chunk.layout import Layout
 from juicepy.chunk.recent import BlockId, RecentBlocks
 from juicepy.concurrency import Lock, Workers
 from juicepy.errors import ObjectNotFound
-from juicepy.object.storage import ObjectStorage
+from juicepy.object.storage import Durable, ObjectStorage, ability
 from juicepy.types import BlockKey, Buffer, SliceId
 
 MiB = 1 << 20
@@ -116,6 +116,7 @@ class BlockStore:
     ) -> None:
         self.options = options = options or StoreOptions()
         self.layout, self.cache, self.storage = layout, cache, storage
+        self._durable = ability(storage, Durable)
         self.block_size = layout.block_size
         self._codec = compressor(compression) if isinstance(compression, str) else compression
         self._recent = RecentBlocks(max(options.buffer_size // 2, 2 * layout.block_size))
@@ -377,6 +378,12 @@ class BlockStore:
     def stats(self) -> StoreStats:
         with self._lock:
             return replace(self._stats, fetching=len(self._flights))
+
+    def sync(self) -> None:
+        """Return when the blocks that were put survive a power cut, where a store can tell."""
+        if self._durable is not None:
+            with _object_errors("sync"):
+                self._durable.sync()
 
     def buffered_bytes(self) -> int:
         """Bytes in the read buffer and on their way to it."""

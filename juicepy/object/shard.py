@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from juicepy.object.storage import ObjectInfo, ObjectStorage
+from juicepy.object.storage import Durable, ObjectInfo, ObjectStorage, ability
 from juicepy.types import Buffer
 
 _FNV_BASIS = 0x811C9DC5  # stored: never change
@@ -57,6 +57,13 @@ class Sharded:
     def create(self) -> None:
         for shard in self.shards:
             shard.create()
+
+    def sync(self) -> None:
+        """Of the shards that need it."""
+        for shard in self.shards:
+            durable = ability(shard, Durable)
+            if durable is not None:
+                durable.sync()
 
     def close(self) -> None:
         for shard in self.shards:

@@ -46,6 +46,14 @@ class ObjectStorage(Protocol):
 
 
 @runtime_checkable
+class Durable(Protocol):
+    """A storage whose puts return before the data is on the disk."""
+
+    def sync(self) -> None:
+        """Return when all that was put before survives a power cut. EIO, ENOSPC."""
+
+
+@runtime_checkable
 class Wrapper(Protocol):
     """A storage around another."""
 

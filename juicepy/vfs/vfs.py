@@ -358,6 +358,7 @@ class VFS:
         handle = self._file_handles.find(fh)
         if handle is not None:
             self._flush(handle)
+            self.store.sync()
 
     @operation
     def release(self, cred: Cred, ino: Inode, fh: Fh, owner: int) -> None:
@@ -438,6 +439,7 @@ class VFS:
     @operation
     def syncfs(self, cred: Cred, ino: Inode) -> None:
         self._files.sync()
+        self.store.sync()
 
     # ------------------------------------------------------------ locks
     @operation

@@ -33,46 +33,65 @@ def test_modes_follow_the_umask(storage: FileStorage, tmp_path: Path) -> None:
     assert (tmp_path / "dir/sub/object").stat().st_mode & 0o777 == 0o640
 
 
-def test_put_is_on_disk_before_it_gets_its_name(
-    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[tuple[str, str]] = []
-    fdatasync, fsync, rename = os.fdatasync, os.fsync, os.rename
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths in the order in which they were taken to the disk."""
+    fsync, paths = os.fsync, []
 
-    def path_of(fd: int) -> str:
-        return os.readlink(f"/proc/self/fd/{fd}")
-
-    def note_data(fd: int) -> None:
-        done.append(("data", os.path.basename(path_of(fd))))
-        fdatasync(fd)
-
-    def note_directory(fd: int) -> None:
-        done.append(("directory", path_of(fd)))
+    def note(fd: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{fd}"))
         fsync(fd)
 
-    def note_rename(old: str, new: str) -> None:
-        done.append(("rename", new))
-        rename(old, new)
-
-    storage.put("chunks/0", b"makes the directory")
-    monkeypatch.setattr(os, "fdatasync", note_data)
-    monkeypatch.setattr(os, "fsync", note_directory)
-    monkeypatch.setattr(os, "rename", note_rename)
-    storage.put("chunks/1", b"hello")
-    (what, name), *rest = done
-    assert what == "data"
-    assert name.startswith(".jfs.1.tmp.")
-    folder = f"{tmp_path}/chunks"
-    assert rest == [("rename", f"{folder}/1"), ("directory", folder)]
+    monkeypatch.setattr(os, "fsync", note)
+    return paths
 
 
-def test_new_directories_are_synced_in_their_parents(
-    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_sync_takes_files_then_directories_to_the_disk(
+    storage: FileStorage, tmp_path: Path, synced: list[str]
 ) -> None:
-    synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     storage.put("a/b/object", b"1")
-    assert synced == [f"{tmp_path}", f"{tmp_path}/a", f"{tmp_path}/a/b"]
+    storage.put("a/gone", b"1")
+    storage.delete("a/gone")
+    assert synced == []
+    storage.sync()
+    top = str(tmp_path)
+    assert f"{top}/a/b/object" in synced
+    assert {top, f"{top}/a", f"{top}/a/b"} <= set(synced)
+    assert synced.index(f"{top}/a/b/object") < max(
+        at for at, path in enumerate(synced) if path == f"{top}/a/b"
+    )
+    synced.clear()
+    storage.sync()
+    assert synced == []
+
+
+def test_many_puts_are_synced_by_one_call(
+    storage: FileStorage, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"))
+    for number in range(1200):
+        storage.put(f"a/{number}", b"")
+    storage.sync()
+    assert (calls, synced) == (["sync"], [])
+
+
+def test_failed_sync_is_told_and_made_good_by_the_next(
+    storage: FileStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "disk")
+
+    storage.put("a", b"1")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, check=lambda error: error.errno == errno.EIO):
+            storage.sync()
+    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"))
+    storage.sync()
+    assert calls == ["sync"]
 
 
 def test_failed_put_leaves_the_old_object_and_nothing_else(
