@@ -274,9 +274,10 @@ def test_release_gives_up_the_flock() -> None:
 
 def test_lock_waits_for_a_release_that_is_under_way() -> None:
     with opened() as vfs:
-        ino, fh = create(vfs, b"f", b"data")
+        ino, fh = create(vfs, b"f")
         other = vfs.open(ME, ino, os.O_RDWR)
         vfs.try_flock(ME, ino, fh, 1, LockKind.WRITE)
+        vfs.write(ME, ino, fh, 0, memoryview(b"data"), 0)
         storage = faulty(vfs)
         storage.gate.clear()  # the flush of the release takes its time
         releasing = Thread(target=vfs.release, args=(ME, ino, fh, 1))
