@@ -58,23 +58,19 @@ def roots(
     """A volume mounted by both. After the tests the real client's checks find nothing wrong."""
     volume = new_volume(new_meta_url(request.param), tmp_path_factory.mktemp(request.param))
     volume.format(OURS)
+    with volume.mounted(OURS) as ours:
+        # The first change of the root begins its statistics, and the first removal of an hour makes
+        # a directory in the trash. Real clients that do either at the same time count it twice.
+        (ours.path / "first").touch()
+        (ours.path / "first").unlink()
     with volume.mounted(OURS) as ours, volume.mounted(PEER) as peer:
-        # the first removal of an hour makes a directory in the trash, which two real clients count
-        # twice if they come at the same time
-        for number, root in enumerate((ours.path, peer.path)):
-            (root / f"first-{number}").touch()
-            (root / f"first-{number}").unlink()
         yield Pair(volume, ours.path, peer.path)
     assert_sound(volume)
 
 
 @pytest.fixture
 def pair(roots: Pair, request: pytest.FixtureRequest) -> Pair:
-    """A directory for one test.
-
-    Statistics of the root begin with its first change, and two real clients that begin them
-    together count that change twice; those of a new directory are there from its first moment.
-    """
+    """A directory for one test."""
     name = request.function.__name__
     (roots.ours / name).mkdir()
     wait_for((roots.peer / name).is_dir, f"{name} to be seen by the peer")
