@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from errno import EINVAL, EIO, ENAMETOOLONG, ENODATA, ENOENT, EPERM, EROFS
+from errno import EINVAL, EIO, ENAMETOOLONG, ENODATA, ENOENT, ENOSPC, EPERM, EROFS
 from typing import TypeVar
 
 from juicepy.errors import NotFormatted, Refused, posix_error
@@ -56,6 +56,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 SUPERUSER = Cred()
 _SLOW_S = 10.0
+LARGE_ALLOCATION = 1 << 30  # from here on fallocate looks at the room that statfs tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,7 +513,7 @@ class MetaClient:
 
     def setxattr(self, cred: Cred, ino: Inode, name: bytes, value: bytes, flags: int) -> None:
         ino, now_ns = self._in(ino), time.time_ns()
-        attrs.check_xattr(name, value)
+        rules.check_xattr(name, value)
         if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
             rule, is_default = acl.from_xattr(value), name == acl.DEFAULT
             self._run(
@@ -524,7 +525,7 @@ class MetaClient:
 
     def removexattr(self, cred: Cred, ino: Inode, name: bytes) -> None:
         ino, now_ns = self._in(ino), time.time_ns()
-        attrs.check_xattr(name)
+        rules.check_xattr(name)
         if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
             is_default = name == acl.DEFAULT
             self._run(
@@ -634,6 +635,8 @@ class MetaClient:
         now_ns, strip = time.time_ns(), not cred.is_root
         if self._has_limits() and not mode & rules.FALLOC_KEEP_SIZE:
             self.check_growth(ino, self.getattr(ino).length, offset + length)
+        if not rules.punches(mode):
+            self._check_room(cred, ino, offset + length)
         (attr, effects), _ = self._run(
             "Fallocate",
             lambda tx: data.fallocate(
@@ -649,6 +652,13 @@ class MetaClient:
         )
         self._follow(effects)
         return attr
+
+    def _check_room(self, cred: Cred, ino: Inode, length: int) -> None:
+        """ENOSPC if a large file has no room in what statfs tells of the volume."""
+        if length >= LARGE_ALLOCATION:
+            room = self.statfs(cred).avail_bytes
+            if length - self.getattr(ino).length > room:
+                raise posix_error(ENOSPC)
 
     def copy_file_range(
         self, cred: Cred, ino: Inode, offset: int, ino_out: Inode, offset_out: int, length: int

@@ -18,6 +18,7 @@ from errno import (
     ENOTEMPTY,
     EOPNOTSUPP,
     EPERM,
+    ERANGE,
 )
 
 from juicepy.errors import posix_error
@@ -28,6 +29,7 @@ from juicepy.types import (
     CHUNK_SIZE,
     IMMUTABLE,
     MAX_NAME,
+    MAX_XATTR,
     SKIP_TRASH,
     TRASH,
     AclRule,
@@ -46,6 +48,8 @@ NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4  # renameat2(2)
 
 FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_COLLAPSE = 0x1, 0x2, 0x8  # fallocate(2)
 FALLOC_ZERO_RANGE, FALLOC_INSERT = 0x10, 0x20
+
+XATTR_NAMESPACES = (b"user.", b"trusted.", b"security.", b"system.")  # xattr(7)
 
 SETUID, SETGID, STICKY = 0o4000, 0o2000, 0o1000
 
@@ -68,6 +72,16 @@ def trash_name(parent: Inode, ino: Inode, name: bytes) -> bytes:
 
 def is_trash(ino: Inode) -> bool:
     return ino >= TRASH
+
+
+def check_xattr(name: bytes, value: bytes = b"") -> None:
+    """Can this be set? ERANGE, EOPNOTSUPP outside the namespaces, EINVAL for one's bare name."""
+    if not name or len(name) > MAX_NAME or len(value) > MAX_XATTR:
+        raise posix_error(ERANGE, name[:32])
+    if not name.startswith(XATTR_NAMESPACES):
+        raise posix_error(EOPNOTSUPP, name)
+    if name in XATTR_NAMESPACES:
+        raise posix_error(EINVAL, name)
 
 
 # ---------------------------------------------------------------- permission

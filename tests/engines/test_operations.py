@@ -405,6 +405,22 @@ def test_slices_shared_by_copies_are_deleted_last(client: MetaClient, trash_days
     assert deleted == [(piece.id, piece.size)]
 
 
+def test_attributes_of_an_unlinked_open_file_stay(client: MetaClient) -> None:
+    ino, _ = client.create(ROOT_USER, ROOT, b"f", 0o644, 0, os.O_RDWR)
+    client.setxattr(ROOT_USER, ino, b"user.a", b"1", 0)
+    client.unlink(ROOT_USER, ROOT, b"f", skip_trash=True)
+    assert client.getxattr(ROOT_USER, ino, b"user.a") == b"1"
+    client.close(ino)
+    assert client.listxattr(ROOT_USER, ino) == []
+
+
+def test_an_allocation_beyond_the_volume_is_refused(client: MetaClient) -> None:
+    ino = make_file(client, b"f")
+    room = client.statfs(ROOT_USER).avail_bytes
+    with refused(errno.ENOSPC):
+        client.fallocate(ROOT_USER, ino, 0, 0, room + (1 << 30))
+
+
 def test_xattrs(client: MetaClient) -> None:
     ino = make_file(client, b"f")
     client.setxattr(ROOT_USER, ino, b"user.a", b"1\0\xff", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from errno import EEXIST, ENODATA, ENOENT, EOPNOTSUPP, EPERM, ERANGE
+from errno import EEXIST, ENODATA, ENOENT, EOPNOTSUPP, EPERM
 
 from juicepy.errors import posix_error
 from juicepy.meta import acl, rules
@@ -12,8 +12,6 @@ from juicepy.meta.tx import Tx
 from juicepy.types import (
     APPEND,
     IMMUTABLE,
-    MAX_NAME,
-    MAX_XATTR,
     AclRule,
     Attr,
     Cred,
@@ -59,11 +57,6 @@ def touch_atime(tx: Tx, ino: Inode, mode: str, now_ns: int) -> Attr:
 
 
 # ---------------------------------------------------------------- xattrs
-def check_xattr(name: bytes, value: bytes = b"") -> None:
-    if not name or len(name) > MAX_NAME or len(value) > MAX_XATTR:
-        raise posix_error(ERANGE, name[:32])
-
-
 def set_xattr(tx: Tx, ino: Inode, name: bytes, value: bytes, flags: int, now_ns: int) -> None:
     """EEXIST with CREATE, ENODATA with REPLACE, EPERM for immutable files."""
     tx.fetch(("attr", ino), ("xattr", ino, name))

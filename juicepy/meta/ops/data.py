@@ -87,9 +87,7 @@ def truncate(
         allow(tx, attr, cred, rules.WRITE)
     mode = attr.mode if cred.is_root else rules.without_privileges(attr.mode)
     new = attr.with_(length=length, mtime_ns=now_ns, ctime_ns=now_ns, mode=mode)
-    for index, piece, only_existing in rules.resize_holes(
-        attr.length, length, existing
-    ):
+    for index, piece, only_existing in rules.resize_holes(attr.length, length, existing):
         tx.append(ino, index, piece, only_existing=only_existing)
     return new, _resized(tx, ino, attr, new)
 

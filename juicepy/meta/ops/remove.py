@@ -108,7 +108,6 @@ def take_file(
     elif attr.kind is Kind.FILE and removal.is_open(ino):
         tx.set_attr(ino, attr.with_(nlink=0, ctime_ns=removal.now_ns))
         tx.sustain(removal.sid, ino, on=True)
-        tx.drop_xattrs(ino)
         tx.writes.parents_dropped.add(ino)
         effects.sustained.append(ino)
     else:

@@ -264,3 +264,17 @@ def test_when_reading_sets_atime(mode: str, atime: int, mtime: int, expected: bo
     second = 10**9
     attr = file(atime_ns=atime * second, mtime_ns=mtime * second, ctime_ns=mtime * second)
     assert rules.wants_atime(attr, mode, 20 * second) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        (b"", errno.ERANGE),
+        (b"user." + b"n" * 251, errno.ERANGE),
+        (b"user.", errno.EINVAL),
+        (b"unknown.name", errno.EOPNOTSUPP),
+    ],
+)
+def test_names_of_attributes_that_are_refused(name: bytes, code: int) -> None:
+    with refused(code):
+        rules.check_xattr(name)
