@@ -147,5 +147,8 @@ class _Notifier:
     def inval_inode(self, ino: Inode, offset: int = 0, length: int = 0) -> None:
         llfuse.invalidate_inode(ino, attr_only=offset < 0)
 
+    def renew_inode(self, ino: Inode, length: int, last: bytes = b"") -> None:
+        self.inval_inode(ino)
+
     def inval_entry(self, parent: Inode, name: bytes) -> None:
         llfuse.invalidate_entry(parent, name)

@@ -14,12 +14,19 @@ logger = logging.getLogger(__name__)
 
 _GONE = (errno.ENODEV, errno.ECONNABORTED, errno.ENOTCONN, errno.EPERM)
 _JOIN_S = 30.0
+_RENEW_S = 5.0
 
 
 def inode_message(ino: int, offset: int, length: int) -> bytes:
     """NOTIFY_INVAL_INODE; a negative offset drops attributes only, length 0 all after offset."""
     body = wire.NOTIFY_INVAL_INODE_OUT.pack(ino, offset, length)
     return wire.OUT_HEADER.pack(16 + len(body), wire.NOTIFY_INVAL_INODE, 0) + body
+
+
+def store_message(ino: int, offset: int, data: bytes) -> bytes:
+    """NOTIFY_STORE: the kernel caches the bytes, and takes the file for at least so long."""
+    body = wire.NOTIFY_STORE_OUT.pack(ino, offset, len(data)) + data
+    return wire.OUT_HEADER.pack(16 + len(body), wire.NOTIFY_STORE, 0) + body
 
 
 def entry_message(parent: int, name: bytes) -> bytes:
@@ -39,6 +46,7 @@ class KernelNotifier:
         self._fd = fd
         self._changed = threading.Condition()  # guards _pending, _closed
         self._pending: dict[tuple[int, int, int] | tuple[int, bytes], None] = {}
+        self._sending: dict[tuple[int, int, int] | tuple[int, bytes], None] = {}
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -47,6 +55,18 @@ class KernelNotifier:
 
     def inval_entry(self, parent: Inode, name: bytes) -> None:
         self._queue((parent, name))
+
+    def renew_inode(self, ino: Inode, length: int, last: bytes = b"") -> None:
+        """The last byte tells the length: it is where the kernel appends, without asking."""
+        what = (ino, 0, 0)
+        self._queue(what)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or not (what in self._pending or what in self._sending),
+                _RENEW_S,
+            )
+        if last:
+            self._send(store_message(ino, length - len(last), last))
 
     def inval_attr_now(self, ino: Inode) -> None:
         """Drop the attributes before this returns. Waits for no page or directory lock."""
@@ -60,7 +80,7 @@ class KernelNotifier:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="fuse-notify", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _run(self) -> None:
         while True:
@@ -70,9 +90,13 @@ class KernelNotifier:
                 if self._closed:
                     return
                 batch, self._pending = self._pending, {}
+                self._sending = batch
             for what in batch:
                 if self._closed or not self._send(_message(what)):
                     return
+            with self._changed:
+                self._sending = {}
+                self._changed.notify_all()
 
     def _send(self, message: bytes) -> bool:
         """False once the mount is gone. What the kernel does not know (ENOENT) is fine."""
@@ -88,7 +112,7 @@ class KernelNotifier:
     def close(self) -> None:
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_JOIN_S)
 

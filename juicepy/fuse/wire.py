@@ -67,6 +67,7 @@ SYNCFS_IN = Struct("=8x")
 EXT_HEADER = Struct("=II")  # size type
 SUPP_GROUPS = Struct("=I")  # nr_groups, then the groups
 NOTIFY_INVAL_INODE_OUT = Struct("=Qqq")  # ino off len
+NOTIFY_STORE_OUT = Struct("=QQI4x")  # ino offset size, then the data
 NOTIFY_INVAL_ENTRY_OUT = Struct("=QII")  # parent namelen flags, then the name and a NUL
 BACKING_MAP = Struct("=iI8x")  # fd flags
 
@@ -132,6 +133,7 @@ EXT_GROUPS = 32
 
 NOTIFY_INVAL_INODE = 2
 NOTIFY_INVAL_ENTRY = 3
+NOTIFY_STORE = 4
 
 # ioctl numbers of the device: direction << 30 | size << 16 | 229 << 8 | nr
 DEV_IOC_CLONE = 2 << 30 | 4 << 16 | 229 << 8 | 0

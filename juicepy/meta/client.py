@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EINVAL, EIO, ENAMETOOLONG, ENODATA, ENOENT, ENOSPC, EPERM, EROFS
 from typing import TypeVar
 
@@ -329,7 +329,19 @@ class MetaClient:
 
     def list_dir(self, cred: Cred, ino: Inode, *, with_attrs: bool) -> Iterator[list[DirEntry]]:
         """All entries in pages, without `.` and `..`."""
-        return self.engine.list_dir(self._in(ino), with_attrs=with_attrs)
+        pages = self.engine.list_dir(self._in(ino), with_attrs=with_attrs)
+        if with_attrs and self.format.trash_days > 0:
+            return map(self._shown_page, pages)
+        return pages
+
+    def _shown_page(self, page: list[DirEntry]) -> list[DirEntry]:
+        """As `_shown`, for all entries of a listing."""
+        return [
+            replace(entry, attr=self._shown(entry.ino, attr))
+            if (attr := entry.attr) and (attr.parent > TRASH or (attr.parent == 0 < attr.nlink))
+            else entry
+            for entry in page
+        ]
 
     # ------------------------------------------------------------ names
     def _make(

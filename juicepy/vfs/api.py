@@ -60,6 +60,13 @@ class Notifier(Protocol):
 
     def inval_entry(self, parent: Inode, name: bytes) -> None: ...
 
+    def renew_inode(self, ino: Inode, length: int, last: bytes = b"") -> None:
+        """Others have changed the file: drop all that is cached of it, append at `length`.
+
+        `last`: the bytes before `length`, at least one if anybody appends. Returns when that is
+        done, or after some seconds; not to be called while serving a read or write.
+        """
+
 
 class Operations(Protocol):
     """The file system as a kernel sees it. Inode 1 is the mounted root (also with --subdir)."""

@@ -74,6 +74,7 @@ class OpenFile:
         self.length = 0
         self.version = 0
         self.is_gone = False
+        self.is_appended = False  # somebody has opened it with O_APPEND
         self.posix_owners: set[int] = set()
         self.ending: set[FileHandle] = set()  # being released, with locks to give up
         self._meta, self._store, self._buffers = meta, store, buffers

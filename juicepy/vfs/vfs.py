@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from juicepy.chunk.store import BlockStore
 from juicepy.errors import posix_error
@@ -45,6 +46,7 @@ from juicepy.vfs.files import FileHandle, Files, OpenFile
 from juicepy.vfs.handles import HandleTable, StreamHandle, handle_numbers
 from juicepy.vfs.operation import observed_listing, operation, squash
 from juicepy.vfs.options import VfsOptions
+from juicepy.vfs.stale import StaleNames
 from juicepy.vfs.warmup import WarmUp
 
 logger = logging.getLogger(__name__)
@@ -95,6 +97,7 @@ class VFS:
             hidden=options.hide_internal,
         )
         self._dirs = Directories(meta, self._files, self._virtual, numbers, sort=options.sort_dir)
+        self._stale = StaleNames()
         self._watch(buffers)
         meta.on_lost(self._lose_session)
 
@@ -135,6 +138,8 @@ class VFS:
         if virtual is not None:
             return self._virtual_found(virtual)
         ino, attr = self.meta.lookup(cred, parent, name)
+        if parent >= TRASH:
+            self._stale.found(ino)
         if ino == self.meta.root:
             ino = ROOT
         return self._found(ino, attr)
@@ -222,6 +227,18 @@ class VFS:
         virtual = self._virtual.attr(ino)
         if virtual is not None:
             return virtual, control.ATTR_TIMEOUT_S
+        try:
+            return self._setattr(cred, ino, change, size, fh), self.options.attr_cache_s
+        except FileNotFoundError:
+            raise posix_error(errno.ESTALE) from None
+        except PermissionError:
+            if self._stale.is_hidden(ino, self.meta.getattr(ino)):
+                raise posix_error(errno.ESTALE) from None
+            raise
+
+    def _setattr(
+        self, cred: Cred, ino: Inode, change: SetAttr, size: int | None, fh: Fh | None
+    ) -> Attr:
         file = self._files.find(ino)
         attr: Attr | None = None
         if size is not None:
@@ -232,7 +249,7 @@ class VFS:
             if file is not None and _touches_written(change):
                 file.flush_for_others()
             attr = self.meta.setattr(cred, ino, change)
-        return file.merged(attr) if file is not None else attr, self.options.attr_cache_s
+        return file.merged(attr) if file is not None else attr
 
     @operation
     def access(self, cred: Cred, ino: Inode, mask: int) -> None:
@@ -303,7 +320,7 @@ class VFS:
                 return self._opened(ino, known, flags)
         elif flags & os.O_TRUNC and (file := self._files.find(ino)) is not None:
             file.flush_for_others()
-        attr = self.meta.open(cred, ino, flags)
+        attr = self._open(cred, ino, flags)
         self._files.note(ino, attr)
         return self._opened(ino, attr, flags)
 
@@ -459,7 +476,7 @@ class VFS:
             file.posix_owners.add(owner)
         elif owner not in file.posix_owners:
             return
-        self._try_lock(file, lambda: self.meta.setlk(ino, owner, lock))
+        self._change_lock(file, lock.kind, lambda: self.meta.setlk(ino, owner, lock))
         if lock.kind is not LockKind.UNLOCK:
             handle.record_owners.add(owner)
 
@@ -471,13 +488,28 @@ class VFS:
             self._check_owned(handle)
         elif owner not in handle.flock_owners:
             return
-        self._try_lock(handle.file, lambda: self.meta.flock(ino, owner, kind))
+        self._change_lock(handle.file, kind, lambda: self.meta.flock(ino, owner, kind))
         if kind is LockKind.UNLOCK:
             handle.flock_owners.discard(owner)
         else:
             handle.flock_owners.add(owner)
 
-    def _try_lock(self, file: OpenFile, attempt: Callable[[], None]) -> None:
+    def _change_lock(self, file: OpenFile, kind: LockKind, attempt: Callable[[], None]) -> None:
+        """Take or give up a lock. What was written under it is stored before it is given up, and
+        what others wrote under theirs is seen by who has it now.
+        """
+        with suppress(OSError):  # which the next write, fsync or close reports
+            file.flush_for_others()
+        self._attempt(file, attempt)
+        if kind is LockKind.UNLOCK:
+            return
+        before = file.seen
+        length = file.fresh().length
+        if file.seen != before and self._notifier is not None:
+            last = file.read(length - 1, 1, 0.0) if file.is_appended and length else []
+            self._notifier.renew_inode(file.ino, length, b"".join(last))
+
+    def _attempt(self, file: OpenFile, attempt: Callable[[], None]) -> None:
         """Close(2) returns before its RELEASE is served: who locks right after it is early."""
         ending = list(file.ending)
         try:
@@ -519,11 +551,29 @@ class VFS:
     def _umask(self, umask: int) -> int:
         return umask if self.options.umask is None else self.options.umask
 
+    def _open(self, cred: Cred, ino: Inode, flags: int) -> Attr:
+        """Open what the kernel has a name for; ESTALE, on which it looks the name up again, if
+        others may have given that name to another file: this one is gone, or in the trash.
+        """
+        try:
+            attr = self.meta.open(cred, ino, flags)
+        except FileNotFoundError:
+            raise posix_error(errno.ESTALE) from None
+        except PermissionError:
+            if self._stale.is_hidden(ino, self.meta.getattr(ino)):
+                raise posix_error(errno.ESTALE) from None
+            raise
+        if self._stale.is_doubtful(cred, ino, attr):
+            self.meta.close(ino)
+            raise posix_error(errno.ESTALE)
+        return attr
+
     def _opened(self, ino: Inode, attr: Attr, flags: int) -> Opened:
         """The handle of a file that the metadata client has just opened."""
         file, unchanged = self._files.acquire(ino, attr)
         if flags & os.O_TRUNC:
             file.changed(0, None, attr)
+        file.is_appended |= bool(flags & os.O_APPEND)
         fh = self._file_handles.add(FileHandle(file, flags))
         keep_cache = unchanged and not self._atimes.are_kept
         return Opened(fh, keep_cache=keep_cache, length=file.length)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.faulty import FaultyStore
+from tests.support.logs import follow_log, write_log
 from tests.support.objects import ACCESS_KEY, SECRET_KEY, S3Server
 from tests.support.programs import OURS, PEER
 from tests.support.racing import race
@@ -116,6 +117,25 @@ def test_failed_upload_is_told_and_changes_nothing(volume: Volume, store: Faulty
         ]
         assert (mount.path / "fresh").read_bytes() == new
         assert (mount.path / "closed").read_bytes() == b""
+
+
+def test_reader_of_a_log_sees_whole_records_while_uploads_fail(
+    volume: Volume, store: FaultyStore
+) -> None:
+    def fail_at_times() -> None:
+        for _ in range(3):
+            failed = store.failed
+            store.failing = frozenset({"PUT"})
+            wait_for(lambda failed=failed: store.failed > failed, "an upload to fail")  # type: ignore[misc]
+            store.failing = frozenset()
+            time.sleep(0.3)  # in which some succeed
+
+    with volume.mounted(OURS, *FEW_RETRIES) as actor, volume.mounted(OURS) as looker:
+        (actor.path / "log").touch()
+        wait_for((looker.path / "log").exists, "the log")
+        logs = [str(mount.path / "log") for mount in (actor, looker)]
+        jobs = [(write_log, (logs[0], 600)), (follow_log, (logs[1], 600))]
+        race(jobs, timeout_s=60, meanwhile=fail_at_times)
 
 
 def test_failed_download_is_an_error_not_zeros(volume: Volume, store: FaultyStore) -> None:

@@ -78,6 +78,7 @@ OPERATIONS: dict[str, Any] = {
     "ofd": ofd_lock,
     "getlk": lock_in_the_way,
     "write": write_text,
+    "pwrite": lambda fd, text, offset: os.pwrite(fd, text.encode(), offset),
     "read": read_text,
     "append_locked": append_locked,
     "lock_again_until": lock_again_until,

@@ -120,6 +120,6 @@ def link(
     tx.set_entry(parent_ino, name, Entry(ino, attr.kind))
     touch_parent(tx, parent_ino, parent, now_ns, skip_ns)
     effects = Effects()
-    effects.dir_stats(parent_ino, attr.length, attr.space, 1)
+    effects.child(parent_ino, attr, 1)
     effects.quota(parent_ino, attr.space, 1)
     return new, effects
