@@ -23,6 +23,7 @@ WRITERS = 3
 def test_acknowledged_files_survive_kills(
     engine: str, new_meta_url: Callable[[str], str], tmp_path: Path
 ) -> None:
+    """The real client does not always mount over the dead mount; it needs an `umount` before."""
     chance = random.Random(engine)
     volume = new_volume(new_meta_url(engine), tmp_path)
     volume.format(OURS)

@@ -2,7 +2,7 @@
 
 Both take the same commands and flags, so every test is written once and a `Program` is its
 argument. Setting the environment variable JUICEPY_TEST_PEER_ONLY=1 puts the real client in both
-places: a test that fails then is a wrong test.
+places: a test that fails then is a wrong test, unless it says what the real client does not keep.
 """
 
 from __future__ import annotations

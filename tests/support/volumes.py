@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import re
+import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,14 +51,12 @@ class Volume:
     @contextlib.contextmanager
     def mounted(self, program: Program, *options: str) -> Iterator[Mount]:
         """A mount at a new place with an empty cache."""
+        cache = self.cache()
         with program.mounted(
-            self.meta_url,
-            self.place(program),
-            cache_dir=self.cache(),
-            options=options,
-            env=self.env,
+            self.meta_url, self.place(program), cache_dir=cache, options=options, env=self.env
         ) as mount:
             yield mount
+        shutil.rmtree(cache, ignore_errors=True)  # the disk is not the test's alone
 
     def mount(self, program: Program, path: Path, *options: str) -> Mount:
         """A mount that the caller kills, unmounts or discards."""
