@@ -20,7 +20,7 @@ from juicepy.errors import posix_error
 from juicepy.meta.effects import Effects
 from juicepy.meta.engine import DirStats, MetaEngine, Quota
 from juicepy.meta.rules import is_trash
-from juicepy.types import ROOT, Cred, Inode, Kind, StatFs
+from juicepy.types import ROOT, TRASH, Cred, Inode, Kind, StatFs
 from juicepy.volume import Format
 
 logger = logging.getLogger(__name__)
@@ -205,11 +205,16 @@ class Accounts:
             for ino in self._engine.add_dir_stats(changed):
                 # A negative row waits for another client's delta: a count now would include
                 # what that delta is about to add once more. A missing row has to be made.
-                if self._engine.dir_stats(ino) is None:
+                if self._engine.dir_stats(ino) is None and not self._is_removed(ino):
                     self.recompute(ino)
         except OSError:
             self._keep_stats(changed)
             raise
+
+    def _is_removed(self, ino: Inode) -> bool:
+        """A removed directory has lost its row on purpose, also where the trash keeps it."""
+        attr = self._engine.attr(ino)
+        return attr is None or attr.parent > TRASH
 
     def _keep_stats(self, deltas: dict[Inode, DirStats]) -> None:
         """The store did not take them: try again with the next flush."""
