@@ -57,7 +57,7 @@ class KernelView:
         return (
             ino,
             length,
-            (length + 511) >> 9,
+            (length + 4095) >> 12 << 3,  # in the units that the volume counts
             atime,
             mtime,
             ctime,

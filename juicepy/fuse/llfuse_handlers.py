@@ -281,7 +281,7 @@ def _attributes(ino: Inode, attr: Attr, timeout_s: float) -> Any:
     told.st_mode, told.st_nlink = attr.st_mode, attr.nlink
     told.st_uid, told.st_gid, told.st_rdev = attr.uid, attr.gid, attr.rdev
     told.st_size, told.st_blksize = attr.length, BLOCK_SIZE
-    told.st_blocks = (attr.length + 511) >> 9
+    told.st_blocks = (attr.length + 4095) >> 12 << 3
     told.st_atime_ns, told.st_mtime_ns = attr.atime_ns, attr.mtime_ns
     told.st_ctime_ns = attr.ctime_ns
     return told

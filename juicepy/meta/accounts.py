@@ -80,6 +80,18 @@ class Accounts:
             self._check_quota(user, self._users_since.get(cred.uid), space, inodes)
             self._check_quota(group, self._groups_since.get(cred.gid), space, inodes)
 
+    def entered(self, old: Inode | None, new: Inode) -> list[Inode]:
+        """Directories with a quota over `new` and not over `old` (None: what comes is new)."""
+        if not self._quotas or old == new:
+            return []
+        left = set(self._covering(old)) if old is not None else set()
+        return [ino for ino in self._covering(new) if ino not in left]
+
+    def check_entered(self, quotas: list[Inode], space: int, inodes: int) -> None:
+        """EDQUOT if one of these directories has no room."""
+        for ino in quotas:
+            self._check_quota(self._quotas.get(ino), self._quotas_since.get(ino), space, inodes)
+
     def has_limits(self) -> bool:
         """Is there anything that growth could run into?"""
         setting = self._format

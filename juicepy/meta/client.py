@@ -38,6 +38,7 @@ from juicepy.types import (
     Attr,
     Cred,
     DirEntry,
+    Entry,
     Inode,
     Kind,
     LockKind,
@@ -459,16 +460,41 @@ class MetaClient:
         if flags & rules.WHITEOUT:
             self._accounts.check(parent, 4096, 1, cred)
             whiteout = Inode(self._inodes.take())
+        self._check_quotas_of_move(parent, name, parent2, name2, flags)
         move = rename.Move(parent, name, parent2, name2, flags, whiteout)
         removal = self._removal()
         moved, _ = self._run("Rename", lambda tx: rename.rename(tx, move, cred, removal))
         self._follow(moved.effects)
         return moved.ino, moved.replaced
 
+    def _check_quotas_of_move(
+        self, parent: Inode, name: bytes, parent2: Inode, name2: bytes, flags: int
+    ) -> None:
+        """EDQUOT if what a rename takes along has no room in a quota that it enters."""
+        entered, left = self._accounts.entered(parent, parent2), []
+        if flags & rules.EXCHANGE:
+            left = self._accounts.entered(parent2, parent)
+        if entered or left:
+            (space, inodes), (space2, inodes2) = (
+                self._usage_below(self.engine.lookup(parent, name)),
+                self._usage_below(self.engine.lookup(parent2, name2)),
+            )
+            self._accounts.check_entered(entered, space - space2, inodes - inodes2)
+            self._accounts.check_entered(left, space2 - space, inodes2 - inodes)
+
+    def _usage_below(self, found: tuple[Entry, Attr | None] | None) -> tuple[int, int]:
+        if found is None or found[1] is None:
+            return 0, 0
+        ino, attr = found[0].ino, found[1]
+        return self._tree_usage(ino) if attr.is_dir else (attr.space, 1)
+
     def link(self, cred: Cred, ino: Inode, parent: Inode, name: bytes) -> Attr:
         parent = self._in(parent)
         rules.check_name(name)
         self._check_virtual(parent, name)
+        quotas = self._accounts.entered(None, parent)
+        if quotas:
+            self._accounts.check_entered(quotas, self.getattr(ino).space, 1)
         now_ns, skip_ns = time.time_ns(), self.options.skip_dir_mtime_ns
         (attr, effects), _ = self._run(
             "Link", lambda tx: create.link(tx, ino, parent, name, cred, now_ns, skip_ns)

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from juicepy.chunk.store import BlockStore
 from juicepy.errors import posix_error
+from juicepy.meta import rules
 from juicepy.meta.client import MetaClient
 from juicepy.metrics import Metrics
 from juicepy.types import (
@@ -137,6 +138,7 @@ class VFS:
         virtual = self._virtual.find(parent, name)
         if virtual is not None:
             return self._virtual_found(virtual)
+        self._check_squashed(cred, parent, rules.EXEC)
         ino, attr = self.meta.lookup(cred, parent, name)
         if parent >= TRASH:
             self._stale.found(ino)
@@ -313,6 +315,7 @@ class VFS:
     def open(self, cred: Cred, ino: Inode, flags: int) -> Opened:
         if self._virtual.is_virtual(ino):
             return self._open_virtual(ino, flags)
+        self._check_squashed(cred, ino, _wanted(flags))
         if flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY:
             known = self._files.recent(ino)
             if known is not None:
@@ -435,6 +438,7 @@ class VFS:
     # ------------------------------------------------------------ directories
     @operation
     def opendir(self, cred: Cred, ino: Inode, flags: int) -> Opened:
+        self._check_squashed(cred, ino, rules.READ)
         return Opened(self._dirs.open(cred, ino), keep_cache=self.options.readdir_cache)
 
     def readdir(
@@ -548,6 +552,11 @@ class VFS:
         if self._virtual.is_virtual(ino) or ino == TRASH:
             raise posix_error(code)
 
+    def _check_squashed(self, cred: Cred, ino: Inode, want: int) -> None:
+        """The kernel checks permission for who the caller is, not for who he becomes."""
+        if self.squash is not None:
+            self.meta.access(cred, ino, want)
+
     def _umask(self, umask: int) -> int:
         return umask if self.options.umask is None else self.options.umask
 
@@ -659,6 +668,13 @@ class VFS:
     def _forget_entry(self, parent: Inode, name: bytes) -> None:
         if self._notifier is not None:
             self._notifier.inval_entry(parent, name)
+
+
+def _wanted(flags: int) -> int:
+    """Permission that an open(2) with these flags needs."""
+    mode = flags & os.O_ACCMODE
+    reads = rules.READ if mode != os.O_WRONLY else 0
+    return reads | (rules.WRITE if mode != os.O_RDONLY or flags & os.O_TRUNC else 0)
 
 
 def _touches_written(change: SetAttr) -> bool:

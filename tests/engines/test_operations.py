@@ -533,6 +533,26 @@ def test_directory_quota(client: MetaClient) -> None:
     assert client.engine.dir_quotas()[folder] == Quota(24_000, 4, 0, 0)
 
 
+def test_a_move_into_a_quota_needs_room_there(client: MetaClient) -> None:
+    folder, _ = client.mkdir(ROOT_USER, ROOT, b"q", 0o755, 0)
+    tree, _ = client.mkdir(ROOT_USER, ROOT, b"tree", 0o755, 0)
+    make_file(client, b"f", tree, size=9000)
+    client.engine.set_dir_quota(folder, Quota(16_000, 0, 0, 0))
+    client._heartbeat()
+    with refused(errno.EDQUOT):
+        client.rename(ROOT_USER, ROOT, b"tree", folder, b"tree")
+    small = make_file(client, b"small", ROOT, size=10)
+    client.rename(ROOT_USER, ROOT, b"small", folder, b"small")
+    with refused(errno.EDQUOT):
+        client.rename(ROOT_USER, ROOT, b"tree", folder, b"small", rules.EXCHANGE)
+    client.link(ROOT_USER, small, folder, b"second")
+    large = make_file(client, b"large", ROOT, size=9000)
+    with refused(errno.EDQUOT):
+        client.link(ROOT_USER, large, folder, b"large")
+    client._accounts.flush_quotas()
+    assert client.engine.dir_quotas()[folder] == Quota(16_000, 0, 8192, 2)
+
+
 def test_two_clients_see_each_other(engine: MetaEngine, trash_days: int) -> None:
     format_engine(engine, trash_days=trash_days)
     with session(engine) as one, session(engine) as two:
