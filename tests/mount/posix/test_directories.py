@@ -8,14 +8,12 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.mount.posix.conftest import is_thrown_away
-
-SIZES = [pytest.param(0, id="default"), pytest.param(100_000, id="100k", marks=pytest.mark.long)]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.opendir.restype = _libc.readdir.restype = ctypes.c_void_p
@@ -63,30 +61,37 @@ def fill(folder: Path, names: Iterator[str]) -> None:
 
 
 @pytest.fixture(scope="session")
-def large(base: Path, ordinary_size: int) -> Iterator[Callable[[int], Path]]:
-    """A directory with so many entries `s<number>` (0: the ordinary number), shared by tests."""
-    made: dict[int, Path] = {}
-
-    def get(size: int) -> Path:
-        size = size or ordinary_size
-        if size not in made:
-            made[size] = base / f"large{size}"
-            made[size].mkdir()
-            fill(made[size], (f"s{number}" for number in range(size)))
-        return made[size]
-
-    yield get
-    for size, path in made.items():
-        if size != ordinary_size or not is_thrown_away(base):
-            shutil.rmtree(path)
-            assert not path.exists()
+def large(base: Path, ordinary_size: int) -> Iterator[Path]:
+    """A directory with many entries `s<number>`, shared by the tests of this module."""
+    path = base / "large"
+    path.mkdir()
+    fill(path, (f"s{number}" for number in range(ordinary_size)))
+    yield path
+    if not is_thrown_away(base):
+        shutil.rmtree(path)
+        assert not path.exists()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_stable_entries_are_listed_once_while_others_change(
-    large: Callable[[int], Path], size: int
-) -> None:
-    folder = large(size)
+def test_stable_entries_are_listed_once_while_others_change(large: Path) -> None:
+    check_listings(large)
+
+
+def test_positions_are_returned_to(large: Path) -> None:
+    check_positions(large)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+def test_a_hundred_thousand_entries_are_listed_and_removed(place: Path) -> None:
+    fill(place, (f"s{number}" for number in range(100_000)))
+    check_listings(place)
+    check_positions(place)
+    shutil.rmtree(place)
+    assert not place.exists()
+
+
+def check_listings(folder: Path) -> None:
+    """Each entry `s...` is listed exactly once, whatever happens to others in between."""
     size = sum(1 for _ in os.scandir(folder))
     done = threading.Event()
 
@@ -124,9 +129,8 @@ def test_stable_entries_are_listed_once_while_others_change(
         assert counts[b"."] == counts[b".."] == 1
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_positions_are_returned_to(large: Callable[[int], Path], size: int) -> None:
-    folder = large(size)
+def check_positions(folder: Path) -> None:
+    """telldir, seekdir and rewinddir lead back to the same entries."""
     with Listing(folder) as listing:
         marks = []
         for number in itertools.count():
