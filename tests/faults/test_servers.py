@@ -85,7 +85,7 @@ def volume(store: FaultyStore, s3_server: S3Server, tmp_path: Path) -> Volume:
 
 
 def test_failed_upload_is_told_and_changes_nothing(volume: Volume, store: FaultyStore) -> None:
-    """Through the same mount too, where the real client shows the lost bytes from pages it keeps."""
+    """Through the same mount too, where the real client goes on showing bytes that were lost."""
     chance = random.Random(5)
     old = chance.randbytes(3_000_000)
     new = chance.randbytes(5_000_000)
