@@ -252,7 +252,7 @@ class Dispatcher:
     ) -> Reply:
         if write_flags & wire.WRITE_KILL_SUIDGID:
             self._setid.drop(ino)
-        written = self._ops.write(cred, ino, fh, offset, rest[:size], flags)
+        written = self._ops.write(cred, ino, fh, offset, rest[:size], write_flags)
         self._view.grown(ino, offset + written)
         return wire.WRITE_OUT.pack(written)
 

@@ -11,23 +11,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from errno import EINVAL, EIO, ENAMETOOLONG, ENODATA, ENOENT, ENOSPC, EPERM, EROFS
+from dataclasses import replace
+from errno import EINVAL, EIO, ENAMETOOLONG, ENOENT, ENOSPC, EPERM, EROFS
 from typing import TypeVar
 
 from juicepy.errors import NotFormatted, Refused, posix_error
-from juicepy.meta import acl, paths, rules, trash, tree
-from juicepy.meta.accounts import Accounts
-from juicepy.meta.background import QUOTA_FLUSH_S, STATS_FLUSH_S, Background, Job
-from juicepy.meta.cleanup import Deleter, DeleteSlice
-from juicepy.meta.compaction import Compaction, Compactor
-from juicepy.meta.effects import Effects
+from juicepy.meta import paths, rules, trash, tree
+from juicepy.meta.cleanup import DeleteSlice
+from juicepy.meta.compaction import Compactor
 from juicepy.meta.engine import MetaEngine
-from juicepy.meta.ids import INODE_BATCH, SLICE_BATCH, Ids
-from juicepy.meta.open_files import OpenFiles
-from juicepy.meta.ops import attrs, common, create, data, locks, remove, rename
-from juicepy.meta.sessions import HeldLock, SessionLapsed, Sessions
-from juicepy.meta.tx import Committed, Tx
+from juicepy.meta.ops import attrs, common, create, data, locks, remove, rename, xattrs
+from juicepy.meta.service import MetaOptions, Service
+from juicepy.meta.sessions import HeldLock
+from juicepy.meta.tx import Tx
 from juicepy.types import (
     CHUNK_BITS,
     MAX_FILE_SIZE,
@@ -60,21 +56,6 @@ _SLOW_S = 10.0
 LARGE_ALLOCATION = 1 << 30  # from here on fallocate looks at the room that statfs tells
 
 
-@dataclass(frozen=True, slots=True)
-class MetaOptions:
-    """What this client chose about metadata."""
-
-    read_only: bool = False
-    no_bgjob: bool = False
-    heartbeat_s: float = 12.0
-    subdir: str = ""
-    atime_mode: str = "noatime"
-    skip_dir_mtime_ns: int = 100_000_000
-    mount_point: str = ""
-    network_interfaces: tuple[str, ...] = ()  # whose addresses the session tells; none: all
-    max_deletes: int = 10
-
-
 def open_meta(engine: MetaEngine, options: MetaOptions | None = None) -> MetaClient:
     """The client of the volume in `engine`. NotFormatted; Refused for a volume too new for us."""
     raw = engine.load_format()
@@ -92,184 +73,72 @@ class MetaClient:
     """See the module. Thread-safe; starts nothing until `start_session`."""
 
     def __init__(self, engine: MetaEngine, setting: Format, options: MetaOptions) -> None:
-        self.engine, self.format, self.options = engine, setting, options
+        self.engine, self.options = engine, options
         self.root = ROOT
-        self.observe: Callable[[str, float], None] | None = None  # (operation, seconds)
-        self.restarted: Callable[[str, int], None] | None = None  # (operation, times run again)
-        self._on_reload: list[Callable[[Format], None]] = []
-        self._on_gone: Callable[[str], None] = lambda why: logger.error("%s", why)
-        self._inodes = Ids("inodes", INODE_BATCH, engine.allocate_inodes)
-        self._slices = Ids("slices", SLICE_BATCH, engine.allocate_slices)
-        self._open = OpenFiles()
+        self._service = service = Service(engine, setting, options, self._tree_usage)
+        self._run, self._read, self._follow = service.run, service.read, service.follow
+        self._run_in_session = service.run_in_session
+        self._accounts, self._compaction = service.accounts, service.compaction
+        self._open = service.open_files
         self._trash = trash.Trash(engine)
-        self._accounts = Accounts(engine, self._tree_usage)
-        self._deleter = Deleter(engine, options.max_deletes)
-        self._compaction = Compaction(engine, self._deleter, self.new_slice)
-        self._compaction.keeps_old = lambda: self.format.trash_days > 0
-        self._sessions = Sessions(engine, options.heartbeat_s, self._release_sustained)
-        self._background = Background(engine)
         if options.subdir:
             self.root = paths.subdir(self, options.subdir, make=not options.read_only)
 
     # ------------------------------------------------------------ life
     @property
+    def format(self) -> Format:
+        """The volume's setting as it was read last."""
+        return self._service.setting
+
+    @property
     def sid(self) -> SessionId:
-        return self._sessions.sid
+        return self._service.sessions.sid
+
+    def watch(
+        self, observe: Callable[[str, float], None], restarted: Callable[[str, int], None]
+    ) -> None:
+        """Tell of every operation (name, seconds), and of those run again (name, times)."""
+        self._service.observe, self._service.restarted = observe, restarted
 
     def on_delete_slice(self, delete: DeleteSlice) -> None:
         """How the blocks of a slice (id, size) are deleted; without it nothing is."""
-        self._deleter.delete_slice = delete
+        self._service.deleter.delete_slice = delete
 
     def on_compact(self, compactor: Compactor) -> None:
         self._compaction.compactor = compactor
 
     def on_reload(self, tell: Callable[[Format], None]) -> None:
         """Call `tell` with the setting whenever it changed."""
-        self._on_reload.append(tell)
+        self._service.on_reload.append(tell)
 
     def on_gone(self, tell: Callable[[str], None]) -> None:
         """Call `tell` with the reason if the volume was destroyed or replaced."""
-        self._on_gone = tell
+        self._service.on_gone = tell
 
     def on_lost(self, tell: Callable[[bool, set[Inode]], None]) -> None:
         """Call `tell` when other clients have ended this client's session, for its silence.
 
         It gets whether locks were lost, and the open inodes that had no name and are gone.
         """
-        self._sessions.on_lost = lambda had_locks: tell(had_locks, self._open.nameless())
+        self._service.sessions.on_lost = lambda had_locks: tell(had_locks, self._open.nameless())
 
     def ensure_session(self) -> None:
         """Before a change: be sure that other clients take this one for alive."""
-        if self._sessions.in_doubt():
-            self._sessions.ensure()
+        self._service.ensure_session()
 
     def start_session(self) -> None:
         """Register this client and start its background work (read-only: only reloads)."""
-        self._accounts.reload(self.format)
-        if not self.options.read_only:
-            self._accounts.ensure_root()
-            self._sessions.start(self.options.mount_point, self.options.network_interfaces)
-            self._background.every("flush-stats", STATS_FLUSH_S, self._accounts.flush_stats)
-            self._background.every("flush-quotas", QUOTA_FLUSH_S, self._accounts.flush_quotas)
-            if not self.options.no_bgjob:
-                self._start_jobs()
-        beat_s = self.options.heartbeat_s or 12.0
-        self._background.every("heartbeat", beat_s, self._heartbeat)
-
-    def _start_jobs(self) -> None:
-        for job in (
-            Job("lastCleanupFiles", self._deleter.old_files),
-            Job("nextCleanupSlices", self._deleter.unreferenced),
-            Job("lastCleanupTrash", self.clean_trash),
-        ):
-            self._background.hourly(job)
+        self._service.start(self.clean_trash)
 
     def close_session(self) -> None:
         """Stop the background work, store what is gathered, release what the session holds."""
-        self._background.close()
-        self._compaction.close()
-        if self.options.read_only or not self.sid:
-            self._deleter.close()
-            return
-        try:
-            self._accounts.flush_stats()
-            self._accounts.flush_quotas()
-            self._sessions.end(self.sid)
-        finally:
-            self._deleter.close()
-        self._accounts.flush_stats()
+        self._service.close()
 
-    def _heartbeat(self) -> None:
-        if not self._reload():
-            return  # a session must not be made again in a place without volume
-        if not self.options.read_only:
-            self._sessions.refresh()
-        if not self.options.read_only and not self.options.no_bgjob:
-            self._sessions.clean_stale()
+    def heartbeat(self) -> None:
+        """What happens at every heartbeat, now: follow the setting, refresh the session."""
+        self._service.heartbeat()
 
-    def _reload(self) -> bool:
-        """Follow the setting; False if the volume is gone."""
-        raw = self.engine.load_format()
-        if raw is None:
-            self._on_gone("the volume has been destroyed")
-            return False
-        setting = Format.from_json(raw).decrypted()
-        if setting.uuid != self.format.uuid:
-            self._on_gone(f"the volume has been replaced by {setting.name} ({setting.uuid})")
-            return False
-        if setting != self.format:
-            self.format = setting
-            for tell in self._on_reload:
-                tell(setting)
-        self._accounts.reload(setting)
-        return True
-
-    # ------------------------------------------------------------ how operations run
-    def _run(self, name: str, body: Callable[[Tx], T]) -> tuple[T, Committed]:
-        """Run a mutation: read-only check, timing, slow-call log."""
-        if self.options.read_only:
-            raise posix_error(EROFS)
-        self.ensure_session()
-        runs = 0
-
-        def counted(tx: Tx) -> T:
-            nonlocal runs
-            runs += 1
-            return body(tx)
-
-        begin = time.perf_counter()
-        try:
-            return self.engine.transact(counted)
-        finally:
-            self._observed(name, time.perf_counter() - begin)
-            if runs > 1 and self.restarted is not None:
-                self.restarted(name, runs - 1)
-
-    def _run_in_session(self, name: str, body: Callable[[Tx, SessionId], T]) -> tuple[T, Committed]:
-        """`_run` what nobody may do whose session has ended: EIO if it ended meanwhile."""
-        sessions = self._sessions
-        sid, losses = sessions.sid, sessions.losses
-
-        def checked(tx: Tx) -> T:
-            if sessions.in_doubt():
-                raise SessionLapsed
-            if sessions.losses != losses:
-                raise posix_error(EIO, f"session {sid}")
-            return body(tx, sid)
-
-        while True:
-            try:
-                return self._run(name, checked)
-            except SessionLapsed:
-                continue  # `_run` finds out what has become of it
-
-    def _read(self, name: str, call: Callable[[], T]) -> T:
-        begin = time.perf_counter()
-        try:
-            return call()
-        finally:
-            self._observed(name, time.perf_counter() - begin)
-
-    def _observed(self, name: str, took_s: float) -> None:
-        if self.observe is not None:
-            self.observe(name, took_s)
-        if took_s > _SLOW_S:
-            logger.warning("slow metadata operation: %s took %.1f s", name, took_s)
-
-    def _follow(self, effects: Effects) -> None:
-        """Act on what a committed operation brings with it."""
-        self._accounts.apply(effects)
-        for ino, length in effects.deleted:
-            self._deleter.later(ino, length)
-        if effects.sustained:
-            for ino in self._open.unlinked(effects.sustained):
-                self._release_sustained(self.sid, ino)
-
-    def _release_sustained(self, sid: SessionId, ino: Inode) -> None:
-        now_s = int(time.time())
-        effects, _ = self.engine.transact(lambda tx: remove.release_sustained(tx, sid, ino, now_s))
-        self._follow(effects)
-
+    # ------------------------------------------------------------ lookup
     def _in(self, ino: Inode) -> Inode:
         """The stored inode of one the kernel names: 1 is the mounted directory."""
         return self.root if ino == ROOT else ino
@@ -284,7 +153,6 @@ class MetaClient:
             return attr.with_(nlink=max(0, attr.nlink - trashed)) if trashed else attr
         return attr
 
-    # ------------------------------------------------------------ lookup
     def lookup(self, cred: Cred, parent: Inode, name: bytes) -> tuple[Inode, Attr]:
         """The inode of a name. ENOENT, ENOTDIR."""
         parent = self._in(parent)
@@ -360,7 +228,7 @@ class MetaClient:
         rules.check_name(name)
         self._check_virtual(parent, name)
         self._accounts.check(parent, 4096, 1, cred)
-        ino = Inode(self._inodes.take())
+        ino = self._service.new_inode()
         node = create.NewNode(parent, name, ino, kind, mode, umask, rdev, target)
         now_ns, skip_ns = time.time_ns(), self.options.skip_dir_mtime_ns
         (attr, effects), _ = self._run(
@@ -459,7 +327,7 @@ class MetaClient:
         whiteout = None
         if flags & rules.WHITEOUT:
             self._accounts.check(parent, 4096, 1, cred)
-            whiteout = Inode(self._inodes.take())
+            whiteout = self._service.new_inode()
         self._check_quotas_of_move(parent, name, parent2, name2, flags)
         move = rename.Move(parent, name, parent2, name2, flags, whiteout)
         removal = self._removal()
@@ -525,55 +393,28 @@ class MetaClient:
 
     def getxattr(self, cred: Cred, ino: Inode, name: bytes) -> bytes:
         """ENODATA if there is no such attribute."""
-        ino = self._in(ino)
-        if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
-            is_default = name == acl.DEFAULT
-            rule = self.engine.read(lambda tx: attrs.get_acl(tx, ino, default=is_default))
-            if rule is None:
-                raise posix_error(ENODATA, name)
-            return acl.to_xattr(rule)
-        value = self._read("GetXattr", lambda: self.engine.read(lambda tx: tx.xattr(ino, name)))
-        if value is None:
-            raise posix_error(ENODATA, name)
-        return value
+        ino, acls = self._in(ino), self.format.enable_acl
+        return self._read(
+            "GetXattr", lambda: self.engine.read(lambda tx: xattrs.get(tx, ino, name, acls=acls))
+        )
 
     def listxattr(self, cred: Cred, ino: Inode) -> list[bytes]:
-        ino = self._in(ino)
-        names = list(
-            self._read("ListXattr", lambda: self.engine.read(lambda tx: tx.xattr_names(ino)))
+        ino, acls = self._in(ino), self.format.enable_acl
+        return self._read(
+            "ListXattr", lambda: self.engine.read(lambda tx: xattrs.names(tx, ino, acls=acls))
         )
-        if self.format.enable_acl:
-            attr = self.engine.attr(ino)
-            if attr is not None:
-                names += [acl.ACCESS] if attr.access_acl else []
-                names += [acl.DEFAULT] if attr.default_acl else []
-        return names
 
     def setxattr(self, cred: Cred, ino: Inode, name: bytes, value: bytes, flags: int) -> None:
-        ino, now_ns = self._in(ino), time.time_ns()
         rules.check_xattr(name, value)
-        if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
-            rule, is_default = acl.from_xattr(value), name == acl.DEFAULT
-            self._run(
-                "SetFacl",
-                lambda tx: attrs.set_acl(tx, ino, rule, cred, now_ns, default=is_default),
-            )
-            return
-        self._run("SetXattr", lambda tx: attrs.set_xattr(tx, ino, name, value, flags, now_ns))
+        change = xattrs.Change(self._in(ino), name, value, flags, self.format.enable_acl)
+        now_ns = time.time_ns()
+        self._run("SetXattr", lambda tx: xattrs.apply(tx, change, cred, now_ns))
 
     def removexattr(self, cred: Cred, ino: Inode, name: bytes) -> None:
-        ino, now_ns = self._in(ino), time.time_ns()
         rules.check_xattr(name)
-        if name in (acl.ACCESS, acl.DEFAULT) and self.format.enable_acl:
-            is_default = name == acl.DEFAULT
-            self._run(
-                "SetFacl",
-                lambda tx: attrs.set_acl(
-                    tx, ino, acl.from_xattr(b""), cred, now_ns, default=is_default
-                ),
-            )
-            return
-        self._run("RemoveXattr", lambda tx: attrs.remove_xattr(tx, ino, name, now_ns))
+        change = xattrs.Change(self._in(ino), name, None, 0, self.format.enable_acl)
+        now_ns = time.time_ns()
+        self._run("RemoveXattr", lambda tx: xattrs.apply(tx, change, cred, now_ns))
 
     # ------------------------------------------------------------ open files and their content
     def open(self, cred: Cred, ino: Inode, flags: int) -> Attr:
@@ -602,7 +443,7 @@ class MetaClient:
     def close(self, ino: Inode) -> None:
         """One handle less; the last one of an unlinked file ends it."""
         if self._open.closed(ino):
-            self._release_sustained(self.sid, ino)
+            self._service.release_sustained(self.sid, ino)
 
     def is_open(self, ino: Inode) -> bool:
         return self._open.is_open(ino)
@@ -612,7 +453,7 @@ class MetaClient:
         return self._read("Read", lambda: self.engine.slices(ino, index))
 
     def new_slice(self) -> SliceId:
-        return SliceId(self._slices.take())
+        return self._service.new_slice()
 
     def write(
         self, ino: Inode, index: int, piece: Slice, mtime_ns: int, *, strip: bool = False
@@ -743,7 +584,7 @@ class MetaClient:
         self, name: str, lock: HeldLock, kind: LockKind, change: Callable[[Tx, SessionId], bool]
     ) -> None:
         """Run a change of locks, which tells whether its owner has any now."""
-        sessions = self._sessions
+        sessions = self._service.sessions
         sid, losses = sessions.sid, sessions.losses
         if kind is LockKind.UNLOCK:
             sessions.held.discard(lock)
@@ -847,5 +688,5 @@ class MetaClient:
                 now_ns,
                 lambda parent, name: self.remove_tree(SUPERUSER, parent, name, skip_trash=True),
             )
-        self._deleter.delayed(now_ns // 10**9 - days * 86400)
+        self._service.deleter.delayed(now_ns // 10**9 - days * 86400)
         return removed

@@ -112,7 +112,7 @@ class Operations(Protocol):
     def write(
         self, cred: Cred, ino: Inode, fh: Fh, offset: int, data: memoryview, flags: int
     ) -> int:
-        """`data` is only valid during the call."""
+        """`data` is only valid during the call. `flags`: FUSE_WRITE_*, as the kernel sends them."""
 
     def flush(self, cred: Cred, ino: Inode, fh: Fh, owner: int) -> None: ...
     def fsync(self, cred: Cred, ino: Inode, fh: Fh, datasync: bool) -> None: ...

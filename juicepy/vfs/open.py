@@ -13,9 +13,10 @@ from juicepy.cache.options import CacheOptions
 from juicepy.chunk import compact
 from juicepy.chunk.layout import Layout
 from juicepy.chunk.store import BlockStore
-from juicepy.meta.client import MetaClient, MetaOptions, open_meta
+from juicepy.meta.client import MetaClient, open_meta
 from juicepy.meta.compaction import Compacted
 from juicepy.meta.registry import open_engine
+from juicepy.meta.service import MetaOptions
 from juicepy.metrics import Metrics
 from juicepy.object.registry import open_storage
 from juicepy.object.storage import ObjectStorage
@@ -174,8 +175,7 @@ def _connect(
         if name not in _READS:
             metrics.transaction_durations_histogram_seconds.observe(seconds)
 
-    meta.observe = observe
-    meta.restarted = lambda name, count: metrics.transaction_restart.labels(name).inc(count)
+    meta.watch(observe, lambda name, count: metrics.transaction_restart.labels(name).inc(count))
     meta.on_delete_slice(store.remove)
     meta.on_compact(compacted)
     if on_gone is not None:

@@ -516,7 +516,7 @@ def test_directory_quota(client: MetaClient) -> None:
     folder, _ = client.mkdir(ROOT_USER, ROOT, b"q", 0o755, 0)
     sub, _ = client.mkdir(ROOT_USER, folder, b"s", 0o755, 0)
     client.engine.set_dir_quota(folder, Quota(24_000, 4, 4096, 1))
-    client._heartbeat()
+    client.heartbeat()
     ino = make_file(client, b"f", sub, size=5000)
     with refused(errno.EDQUOT):
         client.truncate(ROOT_USER, ino, 20_000, by_handle=True)
@@ -526,10 +526,10 @@ def test_directory_quota(client: MetaClient) -> None:
         make_file(client, b"i", sub)
     client.unlink(ROOT_USER, sub, b"g")
     client.rename(ROOT_USER, sub, b"h", ROOT, b"h")
-    client._accounts.flush_quotas()
+    client._service.accounts.flush_quotas()
     assert client.engine.dir_quotas()[folder] == Quota(24_000, 4, 4096 + 8192, 2)
     client.rename(ROOT_USER, folder, b"s", ROOT, b"s")
-    client._accounts.flush_quotas()
+    client._service.accounts.flush_quotas()
     assert client.engine.dir_quotas()[folder] == Quota(24_000, 4, 0, 0)
 
 
@@ -538,7 +538,7 @@ def test_a_move_into_a_quota_needs_room_there(client: MetaClient) -> None:
     tree, _ = client.mkdir(ROOT_USER, ROOT, b"tree", 0o755, 0)
     make_file(client, b"f", tree, size=9000)
     client.engine.set_dir_quota(folder, Quota(16_000, 0, 0, 0))
-    client._heartbeat()
+    client.heartbeat()
     with refused(errno.EDQUOT):
         client.rename(ROOT_USER, ROOT, b"tree", folder, b"tree")
     small = make_file(client, b"small", ROOT, size=10)
@@ -549,7 +549,7 @@ def test_a_move_into_a_quota_needs_room_there(client: MetaClient) -> None:
     large = make_file(client, b"large", ROOT, size=9000)
     with refused(errno.EDQUOT):
         client.link(ROOT_USER, large, folder, b"large")
-    client._accounts.flush_quotas()
+    client._service.accounts.flush_quotas()
     assert client.engine.dir_quotas()[folder] == Quota(16_000, 0, 8192, 2)
 
 
@@ -576,7 +576,7 @@ def test_dead_session_is_cleaned(engine: MetaEngine) -> None:
         client.flock(ino, 1, LockKind.WRITE)
         client.unlink(ROOT_USER, ROOT, b"f")
         engine.refresh_session(client.sid, int(time.time()) - 100, b"{}")
-        assert alive._sessions.clean_stale() == 1
+        assert alive._service.sessions.clean_stale() == 1
         assert [s.sid for s in engine.sessions()] == [alive.sid]
         assert engine.session_locks(client.sid) == []
         with refused(errno.ENOENT):

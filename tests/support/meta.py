@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from juicepy.meta.client import MetaClient, MetaOptions, open_meta
+from juicepy.meta.client import MetaClient, open_meta
 from juicepy.meta.engine import MetaEngine
+from juicepy.meta.service import MetaOptions
 from juicepy.types import ROOT, TRASH, Attr, Inode, Kind
 from juicepy.volume import Format
 

@@ -10,8 +10,9 @@ import pytest
 from juicepy.errors import Refused
 from juicepy.jobs import report
 from juicepy.jobs import volume as volumes
-from juicepy.meta.client import MetaClient, MetaOptions, open_meta
+from juicepy.meta.client import MetaClient, open_meta
 from juicepy.meta.registry import open_engine
+from juicepy.meta.service import MetaOptions
 from juicepy.types import ROOT, Cred, Kind, LockKind, PosixLock
 from juicepy.volume import Format
 

@@ -133,7 +133,7 @@ def test_replaced_volume_is_noticed() -> None:
     with session(engine) as client:
         client.on_gone(told.append)
         format_engine(engine, name="other")
-        client._heartbeat()
+        client.heartbeat()
     assert "other" in told[0]
 
 
@@ -144,6 +144,6 @@ def test_changed_setting_is_told() -> None:
     with session(engine) as client:
         client.on_reload(lambda setting: seen.append(setting.trash_days))
         engine.init(volume.with_(trash_days=7).to_json(), client.getattr(ROOT), None)
-        client._heartbeat()
-        client._heartbeat()
+        client.heartbeat()
+        client.heartbeat()
     assert seen == [7]

@@ -183,7 +183,7 @@ def test_known_file_is_opened_again_without_a_look() -> None:
         ino, fh = create(vfs, b"f", b"data")
         close(vfs, ino, fh)
         asked: list[str] = []
-        vfs.meta.observe = lambda name, seconds: asked.append(name)
+        vfs.meta.watch(lambda name, seconds: asked.append(name), lambda name, times: None)
         for expected in (["GetAttr"], ["GetAttr"]):  # the second open asks nothing
             handle = vfs.open(ME, ino, os.O_RDONLY)
             close(vfs, ino, handle.fh)

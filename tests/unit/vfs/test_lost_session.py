@@ -24,11 +24,11 @@ def clients() -> Iterator[tuple[VFS, VFS]]:
 def end_session(client: VFS, by: VFS) -> None:
     """`client` was frozen past its expiry, and `by` has cleaned up after it."""
     lapse(client)
-    by.meta._sessions.end(client.meta.sid)
+    by.meta._service.sessions.end(client.meta.sid)
 
 
 def lapse(client: VFS) -> None:
-    client.meta._sessions._lease_until = 0.0
+    client.meta._service.sessions._lease_until = 0.0
 
 
 def refused(call: Callable[..., object], *args: object) -> None:
@@ -95,7 +95,7 @@ def test_heartbeat_finds_out_without_being_asked(clients: tuple[VFS, VFS]) -> No
     frozen, other = clients
     ino, fh = create(frozen, b"f", b"lost")
     end_session(frozen, by=other)
-    frozen.meta._heartbeat()
+    frozen.meta.heartbeat()
     assert not frozen.getattr(ME, ino, fh)[0].length
     refused(write, frozen, ino, fh, 0, b"x")
 
@@ -184,8 +184,8 @@ def test_removed_record_of_an_idle_client_is_made_again(clients: tuple[VFS, VFS]
     client, other = clients
     sid = client.meta.sid
     ino, fh = create(client, b"f", b"kept")
-    other.meta._sessions.end(sid)
-    client.meta._heartbeat()
+    other.meta._service.sessions.end(sid)
+    client.meta.heartbeat()
     close(client, ino, fh)
     assert client.meta.sid == sid
     assert stored(other, b"f") == b"kept"
@@ -198,7 +198,7 @@ def test_open_file_without_name_is_stale(clients: tuple[VFS, VFS]) -> None:
     frozen.unlink(ME, ROOT, b"f")
     assert read(frozen, ino, fh) == b"data"
     end_session(frozen, by=other)
-    frozen.meta._heartbeat()
+    frozen.meta.heartbeat()
     with pytest.raises(OSError) as error:
         read(frozen, ino, fh)
     assert error.value.errno == errno.ESTALE
