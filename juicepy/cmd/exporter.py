@@ -26,12 +26,26 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def exporting(address: str, exposition: Callable[[], bytes]) -> Iterator[str]:
-    """Serve what `exposition` returns; yields the address, on a free port if the port is taken."""
+def exporting(
+    address: str, exposition: Callable[[], bytes], *, fall_back: bool = False
+) -> Iterator[str]:
+    """Serve what `exposition` returns; yields the address.
+
+    If the port is taken (by another mount), a free one is found if `fall_back`, as for the
+    default; an address that was asked for is used or, with an ERROR in the log, none.
+    """
     if not address:
         yield ""
         return
-    with _listen(*parse_address(address), exposition) as server:
+    try:
+        listening = _listen(*parse_address(address), exposition, fall_back=fall_back)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        logger.error("no metrics: --metrics %s: %s", address, error.strerror)
+        yield ""
+        return
+    with listening as server:
         host, port = server.server_address[:2]
         found = f"{host!s}:{port}"
         thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
@@ -44,7 +58,9 @@ def exporting(address: str, exposition: Callable[[], bytes]) -> Iterator[str]:
             thread.join()
 
 
-def _listen(host: str, port: int, exposition: Callable[[], bytes]) -> ThreadingHTTPServer:
+def _listen(
+    host: str, port: int, exposition: Callable[[], bytes], *, fall_back: bool
+) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path.split("?")[0] not in ("/metrics", "/"):
@@ -65,4 +81,6 @@ def _listen(host: str, port: int, exposition: Callable[[], bytes]) -> ThreadingH
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise Refused(f"--metrics {host}:{port}: {error.strerror}") from error
+        if not fall_back:
+            raise
         return ThreadingHTTPServer((host, 0), Handler)

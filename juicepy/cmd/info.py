@@ -11,6 +11,8 @@ from juicepy.cmd.options import Command, Option
 from juicepy.errors import Refused
 from juicepy.types import CHUNK_SIZE
 
+_DEAD = "the mount is dead, its client is gone: mount there again"
+
 
 @click.command(
     cls=Command,
@@ -25,6 +27,7 @@ from juicepy.types import CHUNK_SIZE
 def command(paths: tuple[str, ...], inode: bool, recursive: bool, strict: bool, raw: bool) -> int:
     """Show what a mount knows of a path or inode: size, paths, objects, locks."""
     from juicepy.cmd.progress import Counting
+    from juicepy.fuse import mounts
     from juicepy.jobs import control
 
     failed = 0
@@ -42,7 +45,8 @@ def command(paths: tuple[str, ...], inode: bool, recursive: bool, strict: bool, 
                 )
         except OSError as error:
             failed += 1
-            click.echo(f"jfs info: {path}: {error.strerror or error}", err=True)
+            reason = _DEAD if mounts.is_dead(path) else error.strerror or error
+            click.echo(f"jfs info: {path}: {reason}", err=True)
         else:
             click.echo(_shown(path, found))
     return 1 if failed else 0

@@ -239,7 +239,8 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
         store=store,
         cache=cache,
         metrics_address=metrics_address,
-        **same("subdir", "read_only", "no_bgjob", "atime_mode", "skip_dir_nlink", "sort_dir"),
+        read_only=is_read_only(given),
+        **same("subdir", "no_bgjob", "atime_mode", "skip_dir_nlink", "sort_dir"),
         **same("fast_statfs", "readdir_cache", "open_cache_limit", "backup_skip_trash"),
         **same("enable_xattr", "enable_cap", "enable_selinux", "enable_ioctl", "umask"),
         **same("prefix_internal", "hide_internal", "max_deletes"),
@@ -254,12 +255,18 @@ def _fuse(given: Mapping[str, Any]) -> FuseOptions:
 
     options = FuseOptions(
         fsname="JuiceFS:",
-        options=tuple(given["o"]),
-        read_only=given["read_only"],
+        options=tuple(given["o"]),  # read-only is the VFS's: tools write to `.control`
         max_write=min(given["max_fuse_io"], MAX_WRITE),
     )
     resolve(options, as_root=os.geteuid() == 0)  # refuses an unknown -o before anything is done
     return options
+
+
+def is_read_only(given: Mapping[str, Any]) -> bool:
+    """By `--read-only` or `-o ro`; the latter makes the kernel's mount read-only, too."""
+    from juicepy.fuse.options import split_items
+
+    return bool(given["read_only"]) or "ro" in split_items(given["o"])
 
 
 def absolute_dirs(text: str) -> str:

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from juicepy.cmd.exporter import exporting
+from juicepy.cmd.mount_options import METRICS_ADDRESS
 from juicepy.cmd.volume_options import driver_settings, passphrase
 from juicepy.errors import Refused
 
@@ -67,7 +68,9 @@ def _run(
 
     metrics = new_metrics(volume, options.vfs, dict(options.labels))
     with ExitStack() as stack:
-        address = stack.enter_context(exporting(options.metrics_address, metrics.exposition))
+        fall_back = options.metrics_address == METRICS_ADDRESS
+        exporter = exporting(options.metrics_address, metrics.exposition, fall_back=fall_back)
+        address = stack.enter_context(exporter)
         settings = replace(options.vfs, metrics_address=address)
         opened = open_vfs(
             options.url,

@@ -37,7 +37,8 @@ def command(mount_point: str, force: bool, flush: bool) -> None:
         raise Refused(f"{path} is not mounted", errno.EINVAL)
     if not found.is_fuse:
         raise Refused(f"{path} is no JuiceFS mount but {found.fstype}", errno.EINVAL)
-    config = {} if mounts.is_dead(path) else _config(path)
+    # who forces does not ask the mount: it may be frozen
+    config = {} if (force and not flush) or mounts.is_dead(path) else _config(path)
     if flush:
         wait_staged(config)
     try:

@@ -145,7 +145,11 @@ class Server:
         mount = mounts.find_mount(self._path)
         if mount is not None and mount.device == self._device:
             self._unmount_lazily()
-        if self._ended.wait(self._options.stop_grace_s):
+        grace_s = self._options.stop_grace_s
+        if self._ended.wait(min(1.0, grace_s)):
+            return
+        logger.info("%s: waiting up to %.0f s for files that are still open", self._path, grace_s)
+        if self._ended.wait(grace_s):
             return
         logger.warning("%s is still in use: its connection is cut", self._path)
         if device.abort(self._device):

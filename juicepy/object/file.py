@@ -86,6 +86,9 @@ class FileStorage:
         try:
             return os.open(path, _NEW, 0o666)
         except FileNotFoundError:
+            bucket = os.path.dirname(self._root) or "."
+            if not os.path.isdir(bucket):  # an unmounted disk must not be written beside
+                raise OSError(errno.EIO, f"the bucket {bucket} is gone") from None
             self._make_folder(folder)
             return os.open(path, _NEW, 0o666)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import time
 from collections.abc import Callable, Iterator
 from functools import wraps
 from time import perf_counter
@@ -10,6 +13,14 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from juicepy.metrics import Metrics
 from juicepy.types import Cred, DirEntry
 from juicepy.vfs.accesslog import AccessLog
+
+logger = logging.getLogger(__name__)
+
+# Not the caller's doing, so whoever runs the mount has to hear of it; each text once in a while.
+COMPLAINTS = frozenset((errno.EIO, errno.ENOSPC, errno.ETIMEDOUT))
+COMPLAIN_EVERY_S = 10.0
+_MAX_TEXTS = 1000
+_complained: dict[tuple[str, str], float] = {}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +53,8 @@ def operation(method: Method[V, P, R]) -> Method[V, P, R]:
             seconds = perf_counter() - began
             self.metrics.fuse_failed(error)
             self.metrics.fuse_ops.observe(op, seconds)
+            if error.errno in COMPLAINTS:
+                _complain(op, args, error)
             if self.log.readers:
                 self.log.write(cred, op, (*args, *kwargs.values()), None, error, seconds)
             raise
@@ -52,6 +65,23 @@ def operation(method: Method[V, P, R]) -> Method[V, P, R]:
         return result
 
     return observed
+
+
+def _complain(op: str, args: tuple[Any, ...], error: OSError) -> None:
+    """Log what failed with its reasons, unless the same was logged just now."""
+    reasons, cause = [str(error)], error.__cause__
+    while cause is not None:
+        reasons.append(str(cause))
+        cause = cause.__cause__
+    text = " < ".join(dict.fromkeys(reasons))
+    now_s = time.monotonic()
+    if now_s - _complained.get((op, text), -COMPLAIN_EVERY_S) < COMPLAIN_EVERY_S:
+        return
+    if len(_complained) >= _MAX_TEXTS:
+        _complained.clear()
+    _complained[op, text] = now_s
+    subject = args[0] if args else ""
+    logger.error("%s of inode %s failed: %s", op, subject, text)
 
 
 def observed_listing(
@@ -66,6 +96,8 @@ def observed_listing(
     except OSError as error:
         failed = error
         owner.metrics.fuse_failed(error)
+        if error.errno in COMPLAINTS:
+            _complain("readdir", args, error)
         raise
     finally:
         seconds = perf_counter() - began

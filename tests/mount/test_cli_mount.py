@@ -169,6 +169,65 @@ def test_read_only_mount_has_no_session_and_changes_nothing(volume: Volume) -> N
         assert json.loads(OURS.run("status", volume.meta_url).stdout)["Sessions"] == []
 
 
+def test_tools_work_on_a_read_only_mount(volume: Volume) -> None:
+    with volume.mounted(OURS) as mount:
+        (mount.path / "f").write_text("x")
+    with volume.mounted(OURS, "--read-only") as mount:
+        for program in (OURS, PEER):
+            assert "inode: 2" in program.run("info", str(mount.path / "f")).stdout
+        for change in (
+            lambda: os.mkdir(mount.path / "d"),
+            lambda: os.unlink(mount.path / "f"),
+            lambda: os.chmod(mount.path / "f", 0o600),
+            lambda: os.truncate(mount.path / "f", 0),
+        ):
+            with pytest.raises(OSError, match="Read-only"):
+                change()
+
+
+def test_mount_by_o_ro_is_read_only_and_makes_no_subdirectory(volume: Volume) -> None:
+    with volume.mounted(OURS, "-o", "ro") as mount, pytest.raises(OSError, match="Read-only"):
+        (mount.path / "g").write_text("x")
+    path = volume.place(OURS)
+    path.mkdir()
+    refused = OURS.run(
+        "mount", volume.meta_url, str(path), "-o", "ro", "--subdir", "new", check=False
+    )
+    assert "--subdir new does not exist" in refused.stderr
+
+
+def test_forced_unmount_does_not_wait_for_a_frozen_client(volume: Volume) -> None:
+    mount = volume.mount(OURS, volume.place(OURS))
+    try:
+        for pid in mount.pids:
+            os.kill(pid, signal.SIGSTOP)
+        OURS.run("umount", "--force", str(mount.path))
+        assert not is_mounted(mount.path)
+    finally:
+        mount.kill()
+
+
+def test_info_says_that_a_mount_is_dead(volume: Volume) -> None:
+    mount = volume.mount(OURS, volume.place(OURS))
+    try:
+        mount.kill()
+        told = OURS.run("info", str(mount.path), check=False).stderr
+    finally:
+        discard(mount)
+    assert "the mount is dead" in told
+
+
+def test_lost_object_is_told_in_the_log(volume: Volume) -> None:
+    with volume.mounted(OURS) as mount:
+        (mount.path / "f").write_bytes(b"x" * 100_000)
+    for block in volume.home.rglob("*_0_100000"):
+        block.unlink()
+    with volume.mounted(OURS) as mount:
+        with pytest.raises(OSError, match="Input/output"):
+            (mount.path / "f").read_bytes()
+        assert "_0_100000" in mount.tail()
+
+
 def test_subdirectory_is_the_root_of_its_mount(volume: Volume) -> None:
     with volume.mounted(OURS, "--subdir", "/a/b") as mount:
         (mount.path / "f").write_text("x")

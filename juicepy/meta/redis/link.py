@@ -45,8 +45,9 @@ class ReplyRefused(OSError):
     """An error reply; `code` is its first word."""
 
     def __init__(self, where: str, text: str) -> None:
-        super().__init__(errno.EIO, f"redis at {where}: {text}")
         self.code = text.partition(" ")[0]
+        code = errno.ENOSPC if self.code == "OOM" else errno.EIO
+        super().__init__(code, f"redis at {where}: {text}")
 
 
 class Link:
@@ -102,7 +103,7 @@ class Link:
                     replies = self._ask(commands, refusal.split()[2])
                     refusal = _refusal(replies)
             except WrongPassword as error:
-                raise OSError(errno.EACCES, f"redis at {self.where}: {error}") from error
+                raise self._not_let_in(f"redis at {self.where}: {error}") from error
             except NotSent as error:
                 self._pause(attempt, error)
                 continue
@@ -116,11 +117,16 @@ class Link:
                 return replies
             refused = ReplyRefused(self.where, refusal)
             if refused.code == "NOAUTH":
-                raise OSError(errno.EACCES, refused.strerror)
+                raise self._not_let_in(str(refused.strerror))
             if refused.code not in _TRANSIENT:
                 raise refused
             self._pause(attempt, refused)
         raise AssertionError("the last pause raises")
+
+    def _not_let_in(self, text: str) -> OSError:
+        """EACCES for who opens; later it is the server that changed: no permission of a file."""
+        is_opening = self._tries == _TRIES_TO_OPEN
+        return OSError(errno.EACCES if is_opening else errno.EIO, text)
 
     # -- connections
     def _exchange(self, packed: bytes, count: int) -> list[Any]:

@@ -229,6 +229,27 @@ def test_server_that_stays_away_is_eio(monkeypatch: pytest.MonkeyPatch) -> None:
             assert caught.value.errno == errno.EIO
 
 
+def test_login_that_is_refused_later_is_no_matter_of_permissions() -> None:
+    with redis_server() as server, opened(server.url()) as engine:
+        use(engine)
+        with contextlib.closing(server.client()) as raw:
+            raw.config_set("requirepass", "new")
+            raw.client_kill_filter(_type="normal", skipme=True)
+        with pytest.raises(OSError, match="redis at") as caught:
+            engine.attr(ROOT)
+    assert caught.value.errno == errno.EIO
+
+
+def test_server_out_of_memory_is_no_space() -> None:
+    with redis_server() as server, opened(server.url()) as engine:
+        use(engine)
+        with contextlib.closing(server.client()) as raw:
+            raw.config_set("maxmemory", "1mb")
+        with pytest.raises(OSError, match="OOM") as caught:
+            engine.transact(make(12, b"never"))
+    assert caught.value.errno == errno.ENOSPC
+
+
 def test_eviction_is_turned_off() -> None:
     with redis_server("--maxmemory-policy", "allkeys-lru") as server:
         with opened(server.url()):

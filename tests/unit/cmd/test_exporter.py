@@ -26,9 +26,16 @@ def test_metrics_are_served_until_the_end() -> None:
 
 def test_taken_port_is_replaced_by_a_free_one() -> None:
     with exporting("127.0.0.1:0", lambda: b"1") as first:
-        with exporting(first, lambda: b"2") as second:
+        with exporting(first, lambda: b"2", fall_back=True) as second:
             assert first != second
             assert fetch(second, "/metrics") == b"2"
+
+
+def test_address_that_was_asked_for_is_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    with exporting("127.0.0.1:0", lambda: b"1") as first:
+        with exporting(first, lambda: b"2") as second:
+            assert second == ""
+    assert first in caplog.text
 
 
 def test_empty_address_serves_nothing() -> None:

@@ -52,7 +52,7 @@ def test_options_reach_their_settings() -> None:
     assert options.labels == (("team", "a"), ("env", "b"))
     assert options.metrics_address == ""
     assert options.fuse.max_write == 128 << 10
-    assert options.fuse.read_only
+    assert options.fuse.options == ("ro,noexec",)
     assert list(options.fuse.options) == ["ro,noexec"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,17 @@ def test_errors_are_those_of_the_contract(
         with pytest.raises(OSError) as caught:
             call()
         assert caught.value.errno == raised
+
+
+def test_bucket_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    storage = FileStorage(f"{tmp_path}/bucket/")
+    storage.create()
+    storage.put("a/1", b"1")
+    shutil.rmtree(tmp_path / "bucket")
+    with pytest.raises(OSError, match="gone") as caught:
+        storage.put("a/2", b"2")
+    assert caught.value.errno == errno.EIO
+    assert not (tmp_path / "bucket").exists()
 
 
 def test_create_makes_the_directory(tmp_path: Path) -> None:
