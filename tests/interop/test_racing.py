@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 PROCESSES = 4  # on each mount
 DIRECTORIES = 3
 NAMES = 12
-SECONDS, LONG_SECONDS = 8.0, 60.0
+SECONDS, LONG_SECONDS = 8.0, 30.0
 # what may happen to whom a name is snatched away from
 SNATCHED = {
     errno.ENOENT,
