@@ -67,6 +67,12 @@ def ordinary_size(base: Path) -> int:
     return 3_000 if "sqlite" in base.parts[-1] else 20_000
 
 
+@pytest.fixture(scope="session")
+def great_size(base: Path) -> int:
+    """Entries of the largest directory, in the long run."""
+    return 20_000 if "sqlite" in base.parts[-1] else 100_000
+
+
 @pytest.fixture
 def place(base: Path) -> Iterator[Path]:
     """An empty directory that everyone may write."""

@@ -82,8 +82,8 @@ def test_positions_are_returned_to(large: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-def test_a_hundred_thousand_entries_are_listed_and_removed(place: Path) -> None:
-    fill(place, (f"s{number}" for number in range(100_000)))
+def test_a_hundred_thousand_entries_are_listed_and_removed(place: Path, great_size: int) -> None:
+    fill(place, (f"s{number}" for number in range(great_size)))
     check_listings(place)
     check_positions(place)
     shutil.rmtree(place)
