@@ -159,6 +159,9 @@ class Cred:
         return gid == self.gid or gid in self.groups
 
 
+KERNEL = Cred(pid=-1)  # the kernel itself asks, for no process: never squashed
+
+
 @dataclass(frozen=True, slots=True)
 class SetAttr:
     """What setattr is to change; None leaves a field. Times are ns; `now` flags mean "the present".

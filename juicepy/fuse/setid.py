@@ -14,10 +14,8 @@ from juicepy.fuse import wire
 from juicepy.fuse.kernel import KernelView
 from juicepy.fuse.negotiate import Agreed
 from juicepy.fuse.notify import KernelNotifier
-from juicepy.types import Cred, Inode, SetAttr
+from juicepy.types import KERNEL, Cred, Inode, SetAttr
 from juicepy.vfs.api import Operations
-
-_KERNEL = Cred()  # as whom the changes that the kernel demands are made
 
 
 class SetIdBits:
@@ -33,7 +31,7 @@ class SetIdBits:
         """The data changes, by a caller who may not keep the bits."""
         if self._view.has_no_setid(ino):
             return
-        attr, timeout_s = self._ops.getattr(_KERNEL, ino, None)
+        attr, timeout_s = self._ops.getattr(KERNEL, ino, None)
         if without_setid(attr.mode) != attr.mode:
             self._set_mode(ino, without_setid(attr.mode))
         else:
@@ -54,12 +52,12 @@ class SetIdBits:
 
     def drop_set_gid(self, ino: Inode) -> None:
         """An ACL was set by a caller outside the file's group."""
-        attr, _ = self._ops.getattr(_KERNEL, ino, None)
+        attr, _ = self._ops.getattr(KERNEL, ino, None)
         if attr.mode & stat.S_ISGID:
             self._set_mode(ino, attr.mode & ~stat.S_ISGID)
 
     def _set_mode(self, ino: Inode, mode: int) -> None:
-        attr, timeout_s = self._ops.setattr(_KERNEL, ino, SetAttr(mode=mode), None, None)
+        attr, timeout_s = self._ops.setattr(KERNEL, ino, SetAttr(mode=mode), None, None)
         self._notifier.inval_attr_now(ino)
         self._view.attr(ino, attr, timeout_s)
 

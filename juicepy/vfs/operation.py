@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from juicepy.metrics import Metrics
-from juicepy.types import Cred, DirEntry
+from juicepy.types import KERNEL, Cred, DirEntry
 from juicepy.vfs.accesslog import AccessLog
 
 logger = logging.getLogger(__name__)
@@ -116,6 +116,8 @@ def squash(
     uid, gid = target
 
     def squashed(cred: Cred) -> Cred:
+        if cred is KERNEL:
+            return cred
         return Cred(uid, gid, (), cred.pid) if everybody or cred.is_root else cred
 
     return squashed

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from juicepy.types import CHUNK_SIZE, ROOT, Cred, Fh, LockKind, PosixLock, SetAttr
+from juicepy.types import CHUNK_SIZE, KERNEL, ROOT, Cred, Fh, LockKind, PosixLock, SetAttr
 from tests.unit.vfs.volumes import (
     ME,
     KiB,
@@ -291,6 +291,17 @@ def test_lock_waits_for_a_release_that_is_under_way() -> None:
         with pytest.raises(BlockingIOError):
             vfs.try_flock(ME, ino, other.fh, 3, LockKind.WRITE)
         close(vfs, ino, other.fh)
+
+
+def test_squashing_leaves_the_kernel_its_rights() -> None:
+    owner = Cred(1001, 1001)
+    with opened(root_squash=(65534, 65534)) as vfs:
+        found, handle = vfs.create(owner, ROOT, b"f", 0o4755, 0, os.O_RDWR)
+        vfs.release(owner, found.ino, handle.fh, 0)
+        with pytest.raises(PermissionError):
+            vfs.setattr(Cred(), found.ino, SetAttr(mode=0o755), None, None)
+        attr, _ = vfs.setattr(KERNEL, found.ino, SetAttr(mode=0o755), None, None)
+    assert attr.mode == 0o755
 
 
 def test_read_only_file_system_refuses_writing() -> None:
