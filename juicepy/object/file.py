@@ -35,14 +35,20 @@ _ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR))
 
 
 def open_file(target: Target) -> FileStorage:
-    return FileStorage(target.bucket.removeprefix("file://"))
+    root = target.bucket.removeprefix("file://")
+    return FileStorage(root, is_there=os.path.isdir(_bucket(root)))
 
 
 class FileStorage:
     """ObjectStorage over local files; ENOSPC of the disk is passed on as it is."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, is_there: bool = False) -> None:
+        """`is_there`: the bucket's directory exists, so that its absence later is a fault.
+
+        Shards that a JuiceFS client formatted have none until their first object.
+        """
         self._root = root
+        self._is_there = is_there
         self._lock = Lock("file_storage")  # guards _unsynced
         self._unsynced: set[str] | None = set()  # paths put since the last sync; None: too many
 
@@ -86,10 +92,11 @@ class FileStorage:
         try:
             return os.open(path, _NEW, 0o666)
         except FileNotFoundError:
-            bucket = os.path.dirname(self._root) or "."
-            if not os.path.isdir(bucket):  # an unmounted disk must not be written beside
+            bucket = _bucket(self._root)
+            if self._is_there and not os.path.isdir(bucket):  # its disk is not mounted any more
                 raise OSError(errno.EIO, f"the bucket {bucket} is gone") from None
             self._make_folder(folder)
+            self._is_there = True
             return os.open(path, _NEW, 0o666)
 
     def _make_folder(self, folder: str) -> None:
@@ -162,14 +169,19 @@ class FileStorage:
             raise _translated(error, prefix) from error
 
     def create(self) -> None:
-        folder = os.path.dirname(self._root)
+        bucket = _bucket(self._root)
         try:
-            os.makedirs(folder or ".", exist_ok=True)
+            os.makedirs(bucket, exist_ok=True)
         except OSError as error:
-            raise _translated(error, folder) from error
+            raise _translated(error, bucket) from error
+        self._is_there = True
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _bucket(root: str) -> str:
+    return os.path.dirname(root) or "."
 
 
 def _read(fd: int, off: int, size: int) -> bytes:

@@ -196,6 +196,12 @@ def test_bucket_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
     assert not (tmp_path / "bucket").exists()
 
 
+def test_shard_without_objects_gets_its_directory_with_the_first(tmp_path: Path) -> None:
+    storage = FileStorage(f"{tmp_path}/sh0/")
+    storage.put("a/1", b"1")
+    assert storage.get("a/1") == b"1"
+
+
 def test_create_makes_the_directory(tmp_path: Path) -> None:
     storage = FileStorage(f"{tmp_path}/new/objects/")
     assert list(storage.list_from("")) == []
