@@ -36,12 +36,7 @@ def unlink(
     tx: Tx, parent_ino: Inode, name: bytes, cred: Cred, removal: Removal
 ) -> tuple[Inode, Effects]:
     """Remove a name that is not a directory's. ENOENT, EISDIR, EACCES, EPERM."""
-    tx.fetch(("dir", parent_ino), ("entry", parent_ino, name))
-    parent = need_dir(tx, parent_ino)
-    allow(tx, parent, cred, rules.WRITE | rules.EXEC)
-    entry = tx.entry(parent_ino, name)
-    if entry is None:
-        raise posix_error(ENOENT, name)
+    parent, entry = _named(tx, parent_ino, name, cred)
     if entry.kind is Kind.DIR:
         raise posix_error(EISDIR, name)
     effects = Effects()
@@ -58,12 +53,7 @@ def rmdir(
     tx: Tx, parent_ino: Inode, name: bytes, cred: Cred, removal: Removal
 ) -> tuple[Inode, Effects]:
     """Remove an empty directory. ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM."""
-    tx.fetch(("dir", parent_ino), ("entry", parent_ino, name))
-    parent = need_dir(tx, parent_ino)
-    allow(tx, parent, cred, rules.WRITE | rules.EXEC)
-    entry = tx.entry(parent_ino, name)
-    if entry is None:
-        raise posix_error(ENOENT, name)
+    parent, entry = _named(tx, parent_ino, name, cred)
     if entry.kind is not Kind.DIR:
         raise posix_error(ENOTDIR, name)
     tx.fetch(("attr", entry.ino), ("empty", entry.ino))
@@ -77,6 +67,17 @@ def rmdir(
     tx.drop_entry(parent_ino, name)
     touch_parent(tx, parent_ino, parent, removal.now_ns, removal.skip_ns, nlink=-1)
     return entry.ino, effects
+
+
+def _named(tx: Tx, parent_ino: Inode, name: bytes, cred: Cred) -> tuple[Attr, Entry]:
+    """A directory that `cred` may take names from, and the entry of the name. ENOENT, EACCES."""
+    tx.fetch(("dir", parent_ino), ("entry", parent_ino, name))
+    parent = need_dir(tx, parent_ino)
+    allow(tx, parent, cred, rules.WRITE | rules.EXEC)
+    entry = tx.entry(parent_ino, name)
+    if entry is None:
+        raise posix_error(ENOENT, name)
+    return parent, entry
 
 
 def take_file(
