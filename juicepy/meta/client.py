@@ -94,6 +94,11 @@ class MetaClient:
     def sid(self) -> SessionId:
         return self._service.sessions.sid
 
+    @property
+    def epoch(self) -> int:
+        """How many sessions of this client others have ended."""
+        return self._service.sessions.epoch
+
     def watch(
         self, observe: Callable[[str, float], None], restarted: Callable[[str, int], None]
     ) -> None:
@@ -456,18 +461,25 @@ class MetaClient:
         return self._service.new_slice()
 
     def write(
-        self, ino: Inode, index: int, piece: Slice, mtime_ns: int, *, strip: bool = False
+        self,
+        ino: Inode,
+        index: int,
+        piece: Slice,
+        mtime_ns: int,
+        *,
+        strip: bool = False,
+        epoch: int | None = None,
     ) -> Attr:
         """Commit an uploaded slice. `strip`: an unprivileged user wrote it (suid, sgid go).
 
-        EIO if this client's session is found to have been ended meanwhile.
+        EIO if this client's session is found to have been ended since `epoch` (the present one).
         """
         now_ns = time.time_ns()
         if self._has_limits():
             end = (index << CHUNK_BITS) + piece.pos + piece.length
             self.check_growth(ino, self.getattr(ino).length, end)
         (attr, effects), done = self._run_in_session(
-            "Write", lambda tx, _: data.write(tx, ino, index, piece, mtime_ns, now_ns, strip)
+            "Write", lambda tx, _: data.write(tx, ino, index, piece, mtime_ns, now_ns, strip), epoch
         )
         self._follow(effects)
         self._compaction.written(ino, index, done.chunks.get((ino, index), 0))
@@ -585,11 +597,11 @@ class MetaClient:
     ) -> None:
         """Run a change of locks, which tells whether its owner has any now."""
         sessions = self._service.sessions
-        sid, losses = sessions.sid, sessions.losses
+        epoch, sid = sessions.epoch, sessions.sid
         if kind is LockKind.UNLOCK:
             sessions.held.discard(lock)
-        has_any, _ = self._run_in_session(name, change)
-        if sessions.losses != losses:  # stored for a session that nobody will clean again
+        has_any, _ = self._run_in_session(name, change, epoch)
+        if sessions.epoch != epoch:  # stored for a session that nobody will clean again
             self.engine.release_locks(sid)
             raise posix_error(EIO, f"session {sid}")
         if has_any:

@@ -168,15 +168,18 @@ class Service:
             if runs > 1 and self.restarted is not None:
                 self.restarted(name, runs - 1)
 
-    def run_in_session(self, name: str, body: Callable[[Tx, SessionId], T]) -> tuple[T, Committed]:
-        """`run` what nobody may do whose session has ended: EIO if it ended meanwhile."""
+    def run_in_session(
+        self, name: str, body: Callable[[Tx, SessionId], T], epoch: int | None = None
+    ) -> tuple[T, Committed]:
+        """`run` what nobody may do whose session has ended: EIO if it ended since `epoch` (now)."""
         sessions = self.sessions
-        sid, losses = sessions.sid, sessions.losses
+        begun = sessions.epoch if epoch is None else epoch
+        sid = sessions.sid
 
         def checked(tx: Tx) -> T:
             if sessions.in_doubt():
                 raise SessionLapsed
-            if sessions.losses != losses:
+            if sessions.epoch != begun:
                 raise posix_error(EIO, f"session {sid}")
             return body(tx, sid)
 

@@ -60,8 +60,10 @@ class Sessions:
     """This client's session and the heartbeats of all.
 
     `held` are the locks that this client believes to hold; who takes one adds it afterwards, who
-    gives one up removes it before. `losses` counts the sessions of ours that others have ended.
-    `on_lost` is called with whether locks were lost, while the new session is there already.
+    gives one up removes it before. `epoch` counts the sessions of ours that others have ended:
+    what was begun in an earlier epoch is lost. `on_lost` is called with whether locks were lost,
+    when the new session is there already and before the epoch changes. Until then changes wait in
+    `ensure`, so it must not run any.
     """
 
     def __init__(
@@ -78,18 +80,19 @@ class Sessions:
         self._turn = threading.Lock()  # who refreshes; held over the exchange
         self.sid = SessionId(0)
         self.held: set[HeldLock] = set()
-        self.losses = 0
+        self.epoch = 0
         self.on_lost: Callable[[bool], None] = lambda _: None
 
     def start(self, mount_point: str, interfaces: Sequence[str] = ()) -> None:
         self._record = session_record(mount_point, interfaces)
-        self._begin()
+        self._lease_until = self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self) -> float:
+        """A new session; the end of its lease."""
         expiry = self._expiry()
         until = _lease(expiry)
         self.sid = self._engine.new_session(expiry, lambda sid: self._record)
-        self._lease_until = until
+        return until
 
     def _expiry(self) -> int:
         """Unix seconds at which others may take this session for dead."""
@@ -141,11 +144,13 @@ class Sessions:
     def _rejoin(self) -> None:
         """Leave the lost session to its end, and begin a new one in which nothing is held."""
         old, had_locks = self.sid, bool(self.held)
-        self._begin()
-        self._is_lost = False
-        self.losses += 1
+        self._lease_until = float("-inf")  # also when only a disagreement of clocks ended it
+        until = self._begin()
         self.held.clear()
         self.on_lost(had_locks)
+        self.epoch += 1
+        self._is_lost = False
+        self._lease_until = until
         self.end(old)
 
     def clean_stale(self) -> int:

@@ -208,9 +208,14 @@ class OpenFile:
     def new_slice(self) -> SliceId:
         return self._meta.new_slice()
 
-    def commit(self, ino: Inode, index: int, piece: Slice, mtime_ns: int) -> Attr:
+    @property
+    def epoch(self) -> int:
+        return self._meta.epoch
+
+    def commit(self, index: int, piece: Slice, epoch: int) -> Attr:
         """The time is that of the last write, as `merged` has been telling."""
-        return self._meta.write(ino, index, piece, self._wrote_ns, strip=self._strip)
+        wrote_ns, strip = self._wrote_ns, self._strip
+        return self._meta.write(self.ino, index, piece, wrote_ns, strip=strip, epoch=epoch)
 
     # -- private
     def _make_writer(self) -> FileWriter:
@@ -268,8 +273,12 @@ class _Sink:
     def new_slice(self) -> SliceId:
         return self.file.new_slice()
 
-    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, /) -> Attr:
-        return self.file.commit(ino, index, piece, mtime_ns)
+    @property
+    def epoch(self) -> int:
+        return self.file.epoch
+
+    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, /, *, epoch: int) -> Attr:
+        return self.file.commit(index, piece, epoch)
 
 
 @dataclass(slots=True, eq=False)

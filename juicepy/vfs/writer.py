@@ -40,7 +40,12 @@ class SliceSink(Protocol):
 
     def new_slice(self) -> SliceId: ...
 
-    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, /) -> Attr: ...
+    @property
+    def epoch(self) -> int: ...
+
+    def write(
+        self, ino: Inode, index: int, piece: Slice, mtime_ns: int, /, *, epoch: int
+    ) -> Attr: ...
 
 
 class FileWriter:
@@ -283,6 +288,7 @@ class FileWriter:
 
     def _commit(self, piece: OpenSlice) -> bool:
         """Store the record of the frozen front slice; False after a failure. Holds the turn."""
+        epoch = self._meta.epoch  # first: what is given up with its session is seen below, or there
         is_tried, failures = False, self._failures
         try:
             for upload in piece.uploads:
@@ -291,7 +297,7 @@ class FileWriter:
                 raise OSError(errno.EIO, "given up meanwhile")
             is_tried = True
             record = Slice(piece.pos, piece.id, piece.length, 0, piece.length)
-            attr = self._meta.write(self.ino, piece.index, record, piece.mtime_ns)
+            attr = self._meta.write(self.ino, piece.index, record, piece.mtime_ns, epoch=epoch)
         except Exception as problem:
             error = as_oserror(problem)
             may_be_stored = is_tried and error.errno not in REFUSALS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -582,6 +583,51 @@ def test_dead_session_is_cleaned(engine: MetaEngine) -> None:
         with refused(errno.ENOENT):
             alive.getattr(ino)
         dead.__exit__(None, None, None)
+    assert scan(engine).faults == []
+
+
+def test_what_was_begun_before_a_session_was_found_lost_is_not_committed(
+    engine: MetaEngine,
+) -> None:
+    """Whichever thread finds it out, and however far it has come with telling."""
+    format_engine(engine)
+    with session(engine, no_bgjob=True) as alive, session(engine, no_bgjob=True) as client:
+        ino = make_file(client, b"f")
+        client.flock(ino, 1, LockKind.WRITE)
+        sessions = client._service.sessions
+        sessions._lease_until = float("-inf")  # it was frozen
+        engine.refresh_session(client.sid, int(time.time()) - 100, b"{}")
+        assert alive._service.sessions.clean_stale() == 1
+        outcomes: list[OSError | None] = []
+
+        def commit() -> None:
+            piece = Slice(0, client.new_slice(), 10, 0, 10)
+            try:
+                client.write(ino, 0, piece, 1, epoch=begun)
+            except OSError as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(None)
+
+        begun = client.epoch
+        thread = threading.Thread(target=commit)
+
+        def tell(had_locks: bool) -> None:
+            nonlocal begun
+            assert had_locks
+            begun = client.epoch
+            thread.start()
+            thread.join(0.3)  # it must wait until all is told
+
+        sessions.on_lost = tell
+        sessions.refresh()
+        thread.join()
+        assert [error and error.errno for error in outcomes] == [errno.EIO]
+        assert alive.getattr(ino).length == 0
+        begun = client.epoch
+        commit()
+        assert outcomes[1:] == [None]
+        assert alive.getattr(ino).length == 10
     assert scan(engine).faults == []
 
 

@@ -36,7 +36,9 @@ class FakeMeta:
         self.before("new_slice")
         return SliceId(next(self._ids))
 
-    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int) -> Attr:
+    epoch = 0
+
+    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, *, epoch: int) -> Attr:
         self.before("write")
         with self._lock:
             self.lists.setdefault((ino, index), []).append(piece)
