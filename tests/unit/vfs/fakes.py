@@ -38,7 +38,7 @@ class FakeMeta:
 
     epoch = 0
 
-    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, *, epoch: int) -> Attr:
+    def write(self, ino: Inode, index: int, piece: Slice, mtime_ns: int, *, epoch: int = 0) -> Attr:
         self.before("write")
         with self._lock:
             self.lists.setdefault((ino, index), []).append(piece)
