@@ -22,8 +22,7 @@ from juicepy.meta.compaction import Compactor
 from juicepy.meta.engine import MetaEngine
 from juicepy.meta.ops import attrs, common, create, data, locks, remove, rename, xattrs
 from juicepy.meta.service import MetaOptions, Service
-from juicepy.meta.sessions import HeldLock
-from juicepy.meta.tx import Tx
+from juicepy.meta.tx import HeldLock, Tx
 from juicepy.types import (
     CHUNK_BITS,
     MAX_FILE_SIZE,
@@ -479,7 +478,10 @@ class MetaClient:
             end = (index << CHUNK_BITS) + piece.pos + piece.length
             self.check_growth(ino, self.getattr(ino).length, end)
         (attr, effects), done = self._run_in_session(
-            "Write", lambda tx, _: data.write(tx, ino, index, piece, mtime_ns, now_ns, strip), epoch
+            "Write",
+            lambda tx, _: data.write(tx, ino, index, piece, mtime_ns, now_ns, strip),
+            epoch,
+            changes=ino,
         )
         self._follow(effects)
         self._compaction.written(ino, index, done.chunks.get((ino, index), 0))
@@ -598,14 +600,13 @@ class MetaClient:
         """Run a change of locks, which tells whether its owner has any now."""
         sessions = self._service.sessions
         epoch, sid = sessions.epoch, sessions.sid
-        if kind is LockKind.UNLOCK:
-            sessions.held.discard(lock)
-        has_any, _ = self._run_in_session(name, change, epoch)
-        if sessions.epoch != epoch:  # stored for a session that nobody will clean again
-            self.engine.release_locks(sid)
-            raise posix_error(EIO, f"session {sid}")
-        if has_any:
-            sessions.held.add(lock)
+        with sessions.changing(lock, gives_up=kind is LockKind.UNLOCK):
+            has_any, _ = self._run_in_session(name, change, epoch)
+            if sessions.epoch != epoch:  # stored for a session that nobody will clean again
+                self.engine.release_locks(sid)
+                raise posix_error(EIO, f"session {sid}")
+            if has_any:
+                sessions.took(lock)
 
     def getlk(self, ino: Inode, owner: int, lock: PosixLock) -> PosixLock | None:
         """The lock in the way; its pid is 0 if another client holds it."""

@@ -23,8 +23,8 @@ from juicepy.meta.engine import MetaEngine
 from juicepy.meta.ids import INODE_BATCH, SLICE_BATCH, Ids
 from juicepy.meta.open_files import OpenFiles
 from juicepy.meta.ops import remove
-from juicepy.meta.sessions import SessionLapsed, Sessions
-from juicepy.meta.tx import Committed, Tx
+from juicepy.meta.sessions import SessionLapsed, Sessions, Taken
+from juicepy.meta.tx import Committed, LockLost, Tx
 from juicepy.types import Inode, SessionId, SliceId
 from juicepy.volume import Format
 
@@ -169,18 +169,32 @@ class Service:
                 self.restarted(name, runs - 1)
 
     def run_in_session(
-        self, name: str, body: Callable[[Tx, SessionId], T], epoch: int | None = None
+        self,
+        name: str,
+        body: Callable[[Tx, SessionId], T],
+        epoch: int | None = None,
+        *,
+        changes: Inode | None = None,
     ) -> tuple[T, Committed]:
-        """`run` what nobody may do whose session has ended: EIO if it ended since `epoch` (now)."""
+        """`run` what nobody may do whose session has ended: EIO if it ended since `epoch` (now).
+
+        If the body `changes` the data of an inode, that also holds of an end between body and
+        commit, for who holds locks.
+        """
         sessions = self.sessions
         begun = sessions.epoch if epoch is None else epoch
         sid = sessions.sid
+        witness: Taken | None = None
 
         def checked(tx: Tx) -> T:
+            nonlocal witness  # before the checks: a session that is lost after them leaves none
+            witness = None if changes is None else sessions.witness(changes)
             if sessions.in_doubt():
                 raise SessionLapsed
             if sessions.epoch != begun:
                 raise posix_error(EIO, f"session {sid}")
+            if witness is not None:
+                tx.rely_on(sid, witness[0])
             return body(tx, sid)
 
         while True:
@@ -188,6 +202,8 @@ class Service:
                 return self.run(name, checked)
             except SessionLapsed:
                 continue  # `run` finds out what has become of it
+            except LockLost:
+                sessions.examine(witness)
 
     def read(self, name: str, call: Callable[[], T]) -> T:
         begin = time.perf_counter()

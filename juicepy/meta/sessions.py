@@ -10,26 +10,27 @@ Record (spec 9): JSON on one line with Version, HostName, IPAddrs, MountPoint, M
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from juicepy import __version__
 from juicepy.meta.addresses import addresses
 from juicepy.meta.engine import MetaEngine
+from juicepy.meta.tx import HeldLock
 from juicepy.types import Inode, SessionId
 
 logger = logging.getLogger(__name__)
 
 _STALE_AT_ONCE = 1000
 _YEAR_S = 365 * 86400
-
-HeldLock = tuple[Inode, int, bool]  # inode, owner, is POSIX
 
 
 def session_record(mount_point: str, interfaces: Sequence[str] = ()) -> bytes:
@@ -52,6 +53,9 @@ def _host_name() -> str:
     return socket.gethostname()
 
 
+Taken = tuple[HeldLock, int]  # and which taking of it
+
+
 class SessionLapsed(Exception):
     """A transaction met the end of its session: run again, after `Sessions.ensure`."""
 
@@ -59,8 +63,8 @@ class SessionLapsed(Exception):
 class Sessions:
     """This client's session and the heartbeats of all.
 
-    `held` are the locks that this client believes to hold; who takes one adds it afterwards, who
-    gives one up removes it before. `epoch` counts the sessions of ours that others have ended:
+    `held` are the locks that this client believes to hold, the oldest first, with a number that
+    each taking has of its own. `epoch` counts the sessions of ours that others have ended:
     what was begun in an earlier epoch is lost. `on_lost` is called with whether locks were lost,
     when the new session is there already and before the epoch changes. Until then changes wait in
     `ensure`, so it must not run any.
@@ -79,7 +83,9 @@ class Sessions:
         self._is_lost = False  # found out, and not yet acted on
         self._turn = threading.Lock()  # who refreshes; held over the exchange
         self.sid = SessionId(0)
-        self.held: set[HeldLock] = set()
+        self._lock_turns = [threading.Lock() for _ in range(64)]  # held over a change of a lock
+        self._takings = itertools.count()
+        self.held: dict[HeldLock, int] = {}
         self.epoch = 0
         self.on_lost: Callable[[bool], None] = lambda _: None
 
@@ -109,12 +115,41 @@ class Sessions:
             if self.in_doubt():
                 self._refresh()
 
+    @contextmanager
+    def changing(self, lock: HeldLock, *, gives_up: bool) -> Iterator[None]:
+        """Change a lock; afterwards call `took` if it is held.
+
+        One change of it at a time: else one could be believed held that was given up meanwhile.
+        """
+        with self._lock_turns[hash(lock) % len(self._lock_turns)]:
+            if gives_up:
+                self.held.pop(lock, None)
+            yield
+
+    def took(self, lock: HeldLock) -> None:
+        self.held[lock] = next(self._takings)
+
+    def witness(self, ino: Inode) -> Taken | None:
+        """A lock that is gone if others have ended the session, on `ino` if there is one.
+
+        One is enough, as who ends a session releases all.
+        """
+        held = tuple(self.held.items())
+        return next((taken for taken in held if taken[0][0] == ino), held[0] if held else None)
+
+    def examine(self, taken: Taken | None) -> None:
+        """A lock of ours was not stored: if nobody here gave it up, others ended the session."""
+        with self._turn:
+            if taken is not None and self.held.get(taken[0]) == taken[1]:
+                self._lease_until = float("-inf")
+                self._refresh()
+
     def refresh(self) -> None:
         with self._turn:
             self._refresh()
 
     def _refresh(self) -> None:
-        lapsed, held, sid = self.in_doubt(), set(self.held), self.sid
+        lapsed, held, sid = self.in_doubt(), self.held.copy(), self.sid
         expiry = self._expiry()
         until = _lease(expiry)
         is_there = self._engine.refresh_session(sid, expiry, self._record) and not self._is_lost
@@ -134,12 +169,12 @@ class Sessions:
         )
         self._rejoin()
 
-    def _missing(self, held: set[HeldLock]) -> set[HeldLock]:
+    def _missing(self, held: dict[HeldLock, int]) -> set[HeldLock]:
         """Which of the locks are not stored any more, though nobody here has given them up."""
         stored = {
             (ino, lock.owner, posix) for ino, posix, lock in self._engine.session_locks(self.sid)
         }
-        return (held - stored) & self.held
+        return {lock for lock in held.keys() - stored if self.held.get(lock) == held[lock]}
 
     def _rejoin(self) -> None:
         """Leave the lost session to its end, and begin a new one in which nothing is held."""

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from errno import EIO
 from typing import Any, Protocol
 
 from juicepy.types import AclRule, Attr, Entry, Inode, SessionId, Slice, SliceId
@@ -37,6 +38,14 @@ from juicepy.types import AclRule, Attr, Entry, Inode, SessionId, Slice, SliceId
 Key = tuple[Any, ...]
 Ref = tuple[SliceId, int]  # (id, size): what a slice reference counts
 LockOwner = tuple[SessionId, int]  # (session, owner as unsigned 64 bit)
+HeldLock = tuple[Inode, int, bool]  # inode, owner, is POSIX: of one session
+
+
+class LockLost(OSError):
+    """EIO: the lock that the transaction relies on was not stored any more at its commit."""
+
+    def __init__(self) -> None:
+        super().__init__(EIO, "a lock has been released by another client")
 
 
 class Source(Protocol):
@@ -103,6 +112,7 @@ class Writes:
     stats_dropped: set[Inode] = field(default_factory=set)
     quotas_dropped: set[Inode] = field(default_factory=set)
     locks: dict[tuple[Inode, bool], dict[LockOwner, bytes | None]] = field(default_factory=dict)
+    relied_on: tuple[SessionId, HeldLock] | None = None  # a lock that must be stored
     space: int = 0
     inodes: int = 0
 
@@ -295,6 +305,10 @@ class Tx:
 
     def set_lock(self, ino: Inode, owner: LockOwner, value: bytes | None, *, posix: bool) -> None:
         self.writes.locks.setdefault((ino, posix), {})[owner] = value
+
+    def rely_on(self, sid: SessionId, lock: HeldLock) -> None:
+        """If the lock is not stored at the commit, this stores nothing and raises LockLost."""
+        self.writes.relied_on = (sid, lock)
 
     def use(self, *, space: int = 0, inodes: int = 0) -> None:
         self.writes.space += space

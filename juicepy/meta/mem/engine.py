@@ -21,7 +21,7 @@ from juicepy.meta.engine import (
     StoredLock,
     StoredSession,
 )
-from juicepy.meta.tx import Committed, Key, LockOwner, Ref, Tx, Writes
+from juicepy.meta.tx import Committed, Key, LockLost, LockOwner, Ref, Tx, Writes
 from juicepy.types import AclRule, Attr, DirEntry, Entry, Inode, SessionId, Slice, SliceId
 
 T = TypeVar("T")
@@ -118,6 +118,10 @@ class MemEngine:
 
     def _apply(self, w: Writes) -> Committed:
         s = self._s
+        if w.relied_on is not None:
+            sid, (ino, owner, posix) = w.relied_on
+            if (sid, owner) not in s.locks[ino, posix]:
+                raise LockLost
         for ino in w.touches:
             if ino not in s.attrs:
                 raise posix_error(2, f"inode {ino}")

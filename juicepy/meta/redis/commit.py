@@ -25,10 +25,14 @@ from juicepy.meta.redis.keys import Keys, delayed_field, owner_field, owner_of, 
 from juicepy.meta.tx import Key, LockOwner, Ref, Writes
 from juicepy.types import Inode, SessionId
 
-_STRING, _FIELD, _EMPTY, _PREFIX, _LIST, _HASH, _PARTS, _EXISTS = range(1, 9)  # as in commit.lua
+_STRING, _FIELD, _EMPTY, _PREFIX, _LIST, _HASH, _PARTS, _EXISTS, _IN = range(
+    1, 10
+)  # as in commit.lua
 
 # Of a directory read loosely: flags, kind, mode, owner; then parent, ACLs, tier. Not times, nlink.
 _HEAD_BYTES, _TAIL_AT = 11, 63
+
+HELD: Key = ("held",)  # what a check of a lock belongs to: it has no value
 
 _MANY = 1000  # arguments of one command: Lua's stack holds some thousands
 
@@ -77,6 +81,9 @@ def build(keys: Keys, raws: Mapping[Key, Any], writes: Writes) -> Program:
         _put_chunks(program, keys, writes)
     if writes.refs:
         _count_refs(program, keys, writes)
+    if writes.relied_on is not None:
+        sid, (ino, owner, posix) = writes.relied_on
+        program.check(HELD, _IN, keys.locks(ino, posix), owner_field((sid, owner)))
     if writes.locks:
         _put_locks(program, keys, raws, writes)
     program.changes.extend(_inode_changes(keys, writes))

@@ -26,7 +26,7 @@ from juicepy.meta.redis.keys import Keys
 from juicepy.meta.redis.link import Link, ReplyLost
 from juicepy.meta.redis.reads import Reads, learn
 from juicepy.meta.redis.scripts import COMMIT
-from juicepy.meta.tx import Committed, Key, Tx, Writes
+from juicepy.meta.tx import Committed, Key, LockLost, Tx, Writes
 from juicepy.types import Inode
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,8 @@ class Transactions:
                 program.checked[number - 1]: raw
                 for number, raw in zip(reply[1::2], reply[2::2], strict=True)
             }
+            if commit.HELD in present:
+                raise LockLost
             learn(self.guesses, present)
             raise Conflict(present)
         return self._done(program, reply[1:]) if reply[0] == 1 else _NO_REPLY

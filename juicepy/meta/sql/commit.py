@@ -16,7 +16,7 @@ from juicepy.meta.sql.dialects import Dialect
 from juicepy.meta.sql.rows import kind_of, node_values, signed
 from juicepy.meta.sql.statements import Statements
 from juicepy.meta.sql.transaction import SqlSource
-from juicepy.meta.tx import Append, Committed, Ref, Touch, Writes
+from juicepy.meta.tx import Append, Committed, LockLost, Ref, Touch, Writes
 from juicepy.types import Entry, Inode, Kind, Slice
 
 _SLICE_BYTES = 24
@@ -57,7 +57,12 @@ class Commit:
         if writes.touches:
             self._touches()
         if self._read.locking:
-            self._verify()  # last, as an absent row cannot be locked, and writing may have waited
+            self._verify()  # late, as an absent row cannot be locked, and writing may have waited
+        if writes.relied_on is not None:
+            sid, (ino, owner, posix) = writes.relied_on
+            where = {"w_inode": ino, "w_sid": sid, "w_owner": signed(owner)}
+            if not self._link.rows(self._s.lock_held[posix], where):  # kept until the commit
+                raise LockLost
         return self.told
 
     def _verify(self) -> None:

@@ -285,6 +285,7 @@ class Statements:
         # by whether it is POSIX
         self.locks: dict[bool, Statement] = {}
         self.locks_now: dict[bool, Statement] = {}
+        self.lock_held: dict[bool, Statement] = {}
         self.put_lock = {
             False: self._upsert(flock, *owner, ltype="new"),
             True: self._upsert(plock, *owner, records="new"),
@@ -294,6 +295,8 @@ class Statements:
             found = select(table.c.sid, table.c.owner, value).where(matches(table, "inode"))
             self.locks[posix] = self._made(found)
             self.locks_now[posix] = self._made(found.with_for_update())
+            one = select(table.c.id).where(matches(table, *owner))
+            self.lock_held[posix] = self._made(share(one))
 
     def _usage(self) -> None:
         tables, dialect = self._tables, self._dialect

@@ -14,7 +14,7 @@ from juicepy.meta.codec import decode_attr, encode_attr, encode_slice
 from juicepy.meta.redis.engine import RedisEngine
 from juicepy.meta.redis.wire import Wire
 from juicepy.meta.tx import Tx
-from juicepy.types import ROOT, Attr, Inode, Kind, Slice, SliceId
+from juicepy.types import ROOT, Attr, Inode, Kind, SessionId, Slice, SliceId
 from tests.engines.redis.bodies import grow, make, move, remove
 from tests.engines.redis.conftest import Exchanges
 
@@ -39,6 +39,21 @@ def test_warm_operations_take_one_exchange(engine: RedisEngine, exchanges: Excha
     ):
         assert exchanges.during(lambda body=body: engine.transact(body)) == 1  # type: ignore[misc]
     assert set(exchanges.sizes[-6:]) == {1}, "one command each"
+
+
+def test_commit_that_relies_on_a_lock_takes_one_exchange(
+    engine: RedisEngine, exchanges: Exchanges
+) -> None:
+    warm(engine)
+    engine.transact(make(100, b"file"))
+    sid, ino = SessionId(1), Inode(100)
+    engine.transact(lambda tx: tx.set_lock(ino, (sid, 5), b"W", posix=False))
+
+    def guarded(tx: Tx) -> None:
+        grow(100, 5)(tx)
+        tx.rely_on(sid, (ino, 5, False))
+
+    assert exchanges.during(lambda: engine.transact(guarded)) == 1
 
 
 def test_server_counts_one_script_for_a_create(engine: RedisEngine, raw: redis.Redis) -> None:

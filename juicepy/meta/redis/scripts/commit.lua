@@ -9,6 +9,7 @@
 --           {6, key, {field, value, ...}}       hash is this, in any order
 --           {7, key, head, at, tail}            string begins with head, from byte `at` on is tail
 --           {8, key}                            string exists
+--           {9, key, field}                     hash has this field
 --   change  {command, argument, ...}
 --   patch   {key, {at, bytes} | false, {at, delta} | false}    bytes from `at` on are replaced,
 --           the big-endian u32 at `at` is added to; bytes are counted from 1
@@ -66,6 +67,9 @@ local compare = {
   function(check)
     local now = call('GET', check[2])
     return now, now
+  end,
+  function(check)
+    return call('HEXISTS', check[2], check[3]) == 1, false
   end,
 }
 
