@@ -16,13 +16,14 @@ _ACLS = (acl.ACCESS, acl.DEFAULT)
 
 
 def get(tx: Tx, ino: Inode, name: bytes, *, acls: bool) -> bytes:
-    """The value; ENODATA."""
+    """The value. ENODATA, or what setting it would say: other clients may store any name."""
     if acls and name in _ACLS:
         rule = _acl(tx, ino, default=name == acl.DEFAULT)
         value = None if rule is None else acl.to_xattr(rule)
     else:
         value = tx.xattr(ino, name)
     if value is None:
+        rules.check_xattr(name)
         raise posix_error(ENODATA, name)
     return value
 

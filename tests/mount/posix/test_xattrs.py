@@ -88,6 +88,23 @@ def test_what_is_too_large(path: Path) -> None:
         os.setxattr(path, "", b"x")
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("user", errno.EOPNOTSUPP),
+        ("unknown.name", errno.EOPNOTSUPP),
+        ("user.", errno.EINVAL),
+        ("user." + "n" * 251, errno.ERANGE),
+        ("user." + "n" * 250, errno.ENODATA),
+    ],
+)
+def test_names_that_cannot_be(path: Path, name: str, code: int) -> None:
+    with refused(code):
+        os.getxattr(path, name)
+    with refused(code):
+        os.removexattr(path, name)
+
+
 def test_many_attributes_are_listed(path: Path) -> None:
     names = {f"user.{'n' * number}{number}" for number in range(40)}
     for name in names:
