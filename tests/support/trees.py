@@ -258,10 +258,10 @@ def _plant_attributes(top: bytes, chance: random.Random) -> None:
         os.setxattr(path, "user.big", chance.randbytes(1500))
         os.setxattr(path, "user.näme %", b"odd name")
     _write(os.path.join(place, b"acl"), b"with an access list")
-    access = _acl((1, 6), (2, 4, 1000), (4, 4), (16, 6), (32, 0))
+    access = acl((1, 6), (2, 4, 1000), (4, 4), (16, 6), (32, 0))
     os.setxattr(os.path.join(place, b"acl"), "system.posix_acl_access", access)
     os.mkdir(os.path.join(place, b"acl-dir"))
-    default = _acl((1, 7), (2, 5, 77), (4, 5), (8, 3, 88), (16, 7), (32, 1))
+    default = acl((1, 7), (2, 5, 77), (4, 5), (8, 3, 88), (16, 7), (32, 1))
     os.setxattr(os.path.join(place, b"acl-dir"), "system.posix_acl_default", default)
     _write(os.path.join(place, b"acl-dir/heir"), b"inherits")
     os.mkdir(os.path.join(place, b"acl-dir/heirs"))
@@ -401,7 +401,7 @@ def _stamp(top: bytes, born_ns: int) -> None:
         os.utime(path, ns=(mtime_ns + 5, mtime_ns), follow_symlinks=False)
 
 
-def _acl(*entries: tuple[int, ...]) -> bytes:
+def acl(*entries: tuple[int, ...]) -> bytes:
     """The kernel's xattr form: version 2, then (tag, permissions, id) of each entry."""
     packed = struct.pack("<I", 2)
     for tag, perm, *who in entries:

@@ -1,7 +1,8 @@
-"""Doing things as another user: in a child process, since ids belong to processes."""
+"""Doing things as another user: in a child, since ids belong to processes, or by a thread's ids."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import pickle
@@ -14,6 +15,8 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -74,3 +77,23 @@ def refused(*codes: int) -> Iterator[None]:
         yield
     found = errno.errorcode.get(caught.value.errno or 0, str(caught.value))
     assert caught.value.errno in codes, f"{found}, not {[errno.errorcode[code] for code in codes]}"
+
+
+@contextmanager
+def acting_as(user: User) -> Iterator[None]:
+    """This thread's files are looked at as `user` would; cheaper than a child.
+
+    The kernel judges by the ids set here and takes the capabilities about files away with them.
+    Others stay, so this is not for what is about CAP_SYS_ADMIN: `trusted.` attributes, say.
+    """
+    groups, umask = os.getgroups(), os.umask(user.umask)
+    os.setgroups(user.groups)
+    _libc.setfsgid(user.gid)
+    _libc.setfsuid(user.uid)
+    try:
+        yield
+    finally:
+        _libc.setfsuid(os.geteuid())
+        _libc.setfsgid(os.getegid())
+        os.setgroups(groups)
+        os.umask(umask)
