@@ -24,6 +24,7 @@ from juicepy.cache.blockfile import BlockFile, Corrupt
 from juicepy.cache.directory import identity, is_on_device, walk, write_identity
 from juicepy.cache.evict import Cached, Excess, excess, expired, victims
 from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions
+from juicepy.cache.whole import WholeDirectory
 from juicepy.concurrency import Lock
 from juicepy.types import BlockKey, Buffer, SliceId
 
@@ -49,8 +50,9 @@ class DiskCache:
         self.ident = ""
         self.is_down = False
         self.counts = CacheCounts()
-        self._names, self._options = names, options
+        self._names, self.options = names, options
         self._raw = os.path.join(root, "raw", "")
+        self.whole: WholeDirectory | None = None  # what it holds comes before blocks
         self._device = 0
         self._failures = 0
         self._is_full = False
@@ -96,7 +98,7 @@ class DiskCache:
                 if self.is_down:
                     return None
                 file = self._open(block)
-            data = file.read(off, size, self._options.checksum)
+            data = file.read(off, size, self.options.checksum)
         except FileNotFoundError:
             self._forget(block)
             return None
@@ -189,7 +191,7 @@ class DiskCache:
             self._failed("remove", error)
 
     def _make_directory(self, path: str) -> None:
-        mode = self._options.mode | (self._options.mode & 0o444) >> 2  # x for each r
+        mode = self.options.mode | (self.options.mode & 0o444) >> 2  # x for each r
         try:
             os.mkdir(path, mode)
         except FileExistsError:
@@ -246,7 +248,7 @@ class DiskCache:
             if is_stored and not was_waiting:  # discarded meanwhile
                 self._forget(block)
                 self._unlink(block)
-        if self._cost > self._options.size:
+        if self._cost > self.options.size:
             self._wake.set()
 
     def _drop_pending_locked(self, key: BlockId) -> bool:
@@ -257,13 +259,13 @@ class DiskCache:
 
     def _write(self, block: BlockKey, data: Buffer) -> bool:
         path = self._path(block)
-        checksums = self._options.checksum != "none"
+        checksums = self.options.checksum != "none"
         try:
             try:
-                blockfile.write(path, data, mode=self._options.mode, checksums=checksums)
+                blockfile.write(path, data, mode=self.options.mode, checksums=checksums)
             except FileNotFoundError:
                 self._make_directory(os.path.dirname(path))
-                blockfile.write(path, data, mode=self._options.mode, checksums=checksums)
+                blockfile.write(path, data, mode=self.options.mode, checksums=checksums)
         except FileExistsError:
             return False  # another client is at it
         except OSError as error:
@@ -283,7 +285,7 @@ class DiskCache:
             try:
                 if time.monotonic() >= next_scan_s:
                     self._scan()
-                    interval_s = self._options.scan_interval_s
+                    interval_s = self.options.scan_interval_s
                     next_scan_s = time.monotonic() + interval_s if interval_s > 0 else 2.0**62
                 self.keep()
             except OSError as error:
@@ -301,16 +303,16 @@ class DiskCache:
             gone = [key for key, file in self._opened.items() if file.is_unlinked()]
             files = [self._opened.pop(key) for key in gone]
         del files  # closes them: only then the space is free
-        if self._options.expire_s > 0:
-            before_s = time.time() - max(self._options.expire_s, 1.0)
+        if self.options.expire_s > 0:
+            before_s = time.time() - max(self.options.expire_s, 1.0)
             for cached in expired(self._entries(), before_s):
                 self._evict(cached)
         todo = self._excess()
-        if self._options.eviction == "none":
+        if self.options.eviction == "none":
             self._is_full = bool(todo)
             return
         if todo:
-            for cached in victims(self._options.eviction, self._entries()):
+            for cached in victims(self.options.eviction, self._entries()):
                 if self._evict(cached):
                     todo = todo.without(cached)
                 if not todo:
@@ -336,11 +338,13 @@ class DiskCache:
 
     def _excess(self) -> Excess:
         disk = os.statvfs(self.root)
-        share = 1 - self._options.free_space
-        limit = min(self._options.size, int(disk.f_blocks * disk.f_frsize * share))
-        items = self._options.items or int(disk.f_files * share) or 1 << 62
+        share = 1 - self.options.free_space
+        limit = min(self.options.size, int(disk.f_blocks * disk.f_frsize * share))
+        if self.whole is not None:
+            limit = max(0, limit - self.whole.used_bytes())
+        items = self.options.items or int(disk.f_files * share) or 1 << 62
         lacking_bytes, lacking = self._lacking()
-        if self._options.eviction == "none" and self._cost >= limit:
+        if self.options.eviction == "none" and self._cost >= limit:
             return Excess(1)
         return excess(
             self._cost,
@@ -354,8 +358,8 @@ class DiskCache:
     def _lacking(self) -> tuple[int, int]:
         """Bytes and inodes that the disk has too few of."""
         disk = os.statvfs(self.root)
-        wanted_bytes = int(disk.f_blocks * self._options.free_space) - disk.f_bavail
-        wanted = int(disk.f_files * self._options.free_space) - disk.f_favail
+        wanted_bytes = int(disk.f_blocks * self.options.free_space) - disk.f_bavail
+        wanted = int(disk.f_files * self.options.free_space) - disk.f_favail
         return max(0, wanted_bytes * disk.f_frsize), max(0, wanted)
 
     def _is_there(self) -> bool:

@@ -14,6 +14,7 @@ from juicepy.cache.evict import POLICIES
 from juicepy.cache.memory import MemoryCache, NoCache
 from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions, Watchable
 from juicepy.cache.ring import Ring, legacy_member
+from juicepy.cache.whole import WholeDirectory, WholeFiles
 from juicepy.errors import Refused
 from juicepy.types import BlockKey, Buffer
 
@@ -38,6 +39,18 @@ def open_cache(
     disks = _open_disks(options, volume_id, names)
     _tell(metrics, [disk.counts for disk in disks])
     return disks[0] if len(disks) == 1 else DiskCaches(disks, names)
+
+
+def open_whole(cache: BlockCache) -> WholeFiles:
+    """The whole files beside the blocks of a cache on disk. Refused for any other."""
+    disks = cache.disks if isinstance(cache, DiskCaches) else [cache]
+    directories = []
+    for disk in disks:
+        if not isinstance(disk, DiskCache):
+            raise Refused("whole files need a cache on disk")
+        disk.whole = disk.whole or WholeDirectory(disk.root, disk.options)
+        directories.append(disk.whole)
+    return WholeFiles(directories)
 
 
 def _tell(metrics: Watchable | None, counts: Sequence[CacheCounts]) -> None:
@@ -90,9 +103,9 @@ class DiskCaches:
     """One cache over several directories; those whose disk fails are left out. Thread-safe."""
 
     def __init__(self, disks: Sequence[DiskCache], names: BlockNames) -> None:
-        self._disks = list(disks)  # sorted by path, as the legacy location needs
+        self.disks = list(disks)  # sorted by path, as the legacy location needs
         self._names = names
-        self._alive = self._disks, Ring([disk.ident for disk in disks])  # replaced as a whole
+        self._alive = self.disks, Ring([disk.ident for disk in disks])  # replaced as a whole
 
     def disk(self, block: BlockKey) -> DiskCache | None:
         """The directory that the block belongs to; None if none is left."""
@@ -107,11 +120,11 @@ class DiskCaches:
             self._leave_out()
 
     def _leave_out(self) -> None:
-        alive = [disk for disk in self._disks if not disk.is_down]
+        alive = [disk for disk in self.disks if not disk.is_down]
         self._alive = alive, Ring([disk.ident for disk in alive])
 
     def _legacy(self, block: BlockKey) -> DiskCache:
-        return self._disks[legacy_member(self._names.object_key(block), len(self._disks))]
+        return self.disks[legacy_member(self._names.object_key(block), len(self.disks))]
 
     def load(self, block: BlockKey, off: int = 0, size: int | None = None) -> Buffer | None:
         disk = self.disk(block)
@@ -143,9 +156,9 @@ class DiskCaches:
 
     def stats(self) -> tuple[int, int]:
         """(blocks, bytes) held by all directories."""
-        each = [disk.stats() for disk in self._disks]
+        each = [disk.stats() for disk in self.disks]
         return sum(blocks for blocks, _ in each), sum(size for _, size in each)
 
     def close(self) -> None:
-        for disk in self._disks:
+        for disk in self.disks:
             disk.close()

@@ -187,6 +187,17 @@ class BlockStore:
         if not self.cache.contains(block):
             self._cache(block, self._load(block))
 
+    def read_through(self, part: Part) -> Buffer:
+        """A part within one block, which is not kept on this machine unless it is there already."""
+        index, start = divmod(part.off, self.block_size)
+        data = self._near(part.id, part.size, index, start, part.length)
+        if data is not None:
+            return data
+        block = self.layout.block(part.id, part.size, index)
+        if self._codec.is_plain and part.length < block.size:
+            return self._get(block, start, part.length)
+        return self._get(block)[start : start + part.length]
+
     def contains(self, block: BlockKey) -> bool:
         """Whether the block is on this machine."""
         return self._recent.get((block.id, block.index)) is not None or self.cache.contains(block)

@@ -23,6 +23,7 @@ ATIME_MODES = ("noatime", "relatime", "strictatime")
 CHECKSUMS = ("none", "full", "shrink", "extend")
 EVICTIONS = ("none", "2-random", "lru")
 FRONT_ENDS = ("own", "llfuse")
+OPEN_MODES = ("block", "whole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,12 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--root-squash", {"default": ""}, "Serve root as this UID:GID."),
         ("--all-squash", {"default": ""}, "Serve everyone as this UID:GID."),
         ("--prefix-internal", _FLAG, "Begin the names of internal files with .jfs."),
+        ("--no-passthrough", _FLAG, "Never let the kernel read local files by itself."),
+        (
+            "--passthrough-age",
+            {"type": _SECONDS, "default": "60s"},
+            "Only those unchanged for so long.",
+        ),
         ("--max-fuse-io", {"type": Size(""), "default": "1M"}, "Most bytes of one request."),
         ("--umask", {"type": Octal()}, "Instead of the umask of who creates, in octal."),
         ("-o", {"multiple": True, "metavar": "OPTION,..."}, "Further mount options."),
@@ -127,6 +134,12 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--cache-size", {"type": Size("M"), "default": "100G"}, "Size of the cache in MiB."),
         ("--cache-items", {"type": int, "default": 0}, "Blocks in the cache; 0: by space."),
         ("--free-space-ratio", {"type": float, "default": 0.1}, "Free share of the disk."),
+        ("--open-mode", {"default": "block"}, "Or whole: an open brings the file into the cache."),
+        (
+            "--whole-file-min",
+            {"type": Size("M"), "default": "0"},
+            "Least size of such a file, MiB.",
+        ),
         ("--cache-partial-only", _FLAG, "Cache only small reads."),
         ("--cache-large-write", _FLAG, "Cache full blocks after their upload too."),
         ("--verify-cache-checksum", {"default": "extend"}, "Or none, full, shrink."),
@@ -180,6 +193,7 @@ def _check(given: Mapping[str, Any]) -> None:
         ("verify_cache_checksum", CHECKSUMS),
         ("cache_eviction", EVICTIONS),
         ("fuse", FRONT_ENDS),
+        ("open_mode", OPEN_MODES),
     ):
         if given[name] not in known:
             raise Refused(f"{_dashed(name)} {given[name]!r} is not one of {', '.join(known)}")
@@ -188,6 +202,9 @@ def _check(given: Mapping[str, Any]) -> None:
     for name in ("max_uploads", "max_downloads", "max_deletes"):
         _least(given, name, 1)
     _least(given, "buffer_size", 32 << 20, "32M")
+    is_on_disk = given["cache_dir"] != "memory" and given["cache_size"] > 0
+    if given["open_mode"] == "whole" and not is_on_disk:
+        raise Refused("--open-mode whole needs a cache on disk: see --cache-dir and --cache-size")
     if not 0 <= given["free_space_ratio"] < 1:
         raise Refused(f"--free-space-ratio {given['free_space_ratio']} is not between 0 and 1")
     if not 4096 <= given["max_fuse_io"] <= 16 << 20:
@@ -240,13 +257,15 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
         cache=cache,
         metrics_address=metrics_address,
         read_only=is_read_only(given),
+        open_whole=given["open_mode"] == "whole",
+        whole_file_min=given["whole_file_min"],
         **same("subdir", "no_bgjob", "atime_mode", "skip_dir_nlink", "sort_dir"),
         **same("fast_statfs", "readdir_cache", "open_cache_limit", "backup_skip_trash"),
         **same("enable_xattr", "enable_cap", "enable_selinux", "enable_ioctl", "umask"),
         **same("prefix_internal", "hide_internal", "max_deletes"),
         **same("storage", "bucket", "storage_class"),
         **seconds("attr_cache", "entry_cache", "dir_entry_cache", "negative_entry_cache"),
-        **seconds("open_cache", "heartbeat", "skip_dir_mtime", "backup_meta"),
+        **seconds("passthrough_age", "open_cache", "heartbeat", "skip_dir_mtime", "backup_meta"),
     )
 
 
@@ -257,6 +276,7 @@ def _fuse(given: Mapping[str, Any]) -> FuseOptions:
         fsname="JuiceFS:",
         options=tuple(given["o"]),  # read-only is the VFS's: tools write to `.control`
         max_write=min(given["max_fuse_io"], MAX_WRITE),
+        passthrough=not given["no_passthrough"],
     )
     resolve(options, as_root=os.geteuid() == 0)  # refuses an unknown -o before anything is done
     return options

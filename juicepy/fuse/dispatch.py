@@ -228,7 +228,7 @@ class Dispatcher:
             raise
         if opened.direct_io:
             bits |= wire.FOPEN_DIRECT_IO | wire.FOPEN_PARALLEL_DIRECT_WRITES
-        if opened.keep_cache:
+        if opened.keep_cache and not backing_id:  # refused together: there are no pages to keep
             bits |= wire.FOPEN_KEEP_CACHE
         if opened.nonseekable:
             bits |= wire.FOPEN_NONSEEKABLE | wire.FOPEN_STREAM

@@ -4,10 +4,10 @@ The kernel wants one way per inode: while a file is open for passthrough every o
 so too, with the same backing id; while one is open the ordinary way none may be passthrough. An
 answer against this fails the open with EIO, so all opens are counted, from the answer to RELEASE.
 
-While a file is open for passthrough, opens that write are served by us (FOPEN_DIRECT_IO), and those
-readers keep seeing the old local file. A shared mapping, though, always goes to the local file: an
-open for reading and writing waits until the passthrough ones are closed, then fails with ETXTBSY.
-Who offers a `backing_fd` therefore knows that the file is not about to change.
+While a file is open for passthrough, opens that write are served by us (FOPEN_DIRECT_IO), and who
+offered the `backing_fd` keeps it up to date. A shared mapping, though, always goes to the local
+file: an open for reading and writing waits until the passthrough ones are closed, then fails with
+ETXTBSY.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Passthrough:
         """(flags to add to open_flags, backing id) for one more open of `ino`."""
         if not self.enabled:
             return 0, 0
+        direct_io |= bool(flags & os.O_DIRECT)  # the local file system would ask for alignment
         with self._changed:
             if flags & os.O_RDWR:
                 self._wait_ordinary_locked(ino)

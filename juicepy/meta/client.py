@@ -25,6 +25,7 @@ from juicepy.meta.service import MetaOptions, Service
 from juicepy.meta.tx import HeldLock, Tx
 from juicepy.types import (
     CHUNK_BITS,
+    CHUNK_SIZE,
     MAX_FILE_SIZE,
     MAX_NAME,
     MAX_SYMLINK,
@@ -53,6 +54,7 @@ T = TypeVar("T")
 SUPERUSER = Cred()
 _SLOW_S = 10.0
 LARGE_ALLOCATION = 1 << 30  # from here on fallocate looks at the room that statfs tells
+MANY_CHUNKS = 16  # of a longer file, those that have slices are asked for first
 
 
 def open_meta(engine: MetaEngine, options: MetaOptions | None = None) -> MetaClient:
@@ -455,6 +457,18 @@ class MetaClient:
     def slices(self, ino: Inode, index: int) -> tuple[Slice, ...]:
         """Slices of a chunk, oldest first."""
         return self._read("Read", lambda: self.engine.slices(ino, index))
+
+    def all_slices(self, ino: Inode, length: int) -> dict[int, tuple[Slice, ...]]:
+        """Slices of the chunks of a file of `length` bytes that have any, oldest first."""
+        chunks = -(-length // CHUNK_SIZE)
+        indexes = range(chunks) if chunks <= MANY_CHUNKS else self.chunk_indexes(ino)
+
+        def fetch(tx: Tx) -> dict[int, tuple[Slice, ...]]:
+            tx.fetch(*(("chunk", ino, index) for index in indexes))
+            found = {index: tx.slices(ino, index) for index in indexes if index < chunks}
+            return {index: slices for index, slices in found.items() if slices}
+
+        return self._read("Read", lambda: self.engine.read(fetch))
 
     def new_slice(self) -> SliceId:
         return self._service.new_slice()

@@ -40,7 +40,9 @@ from juicepy.types import (
     SliceId,
 )
 from juicepy.vfs.buffers import WriteBuffers
+from juicepy.vfs.local_copy import CopyHolder
 from juicepy.vfs.reader import FileReader
+from juicepy.vfs.whole import WholeFileMode
 from juicepy.vfs.writer import FileWriter
 
 REMEMBERED = 100_000  # closed files of which we know what the kernel's pages show
@@ -69,6 +71,7 @@ class OpenFile:
     ):
         self.ino = ino
         self.reader = FileReader(meta, store, ino)
+        self.local = CopyHolder(ino)
         self.writer: FileWriter | None = None
         self.handles = 0
         self.length = 0
@@ -101,6 +104,7 @@ class OpenFile:
             self._checked_s = time.monotonic()
         if changed:
             self.reader.invalidate_all()
+            self.local.changed(attr.length, self._flush_quietly)
 
     def merged(self, attr: Attr) -> Attr:
         """`attr` with what is written here and not stored yet."""
@@ -149,6 +153,9 @@ class OpenFile:
             self.flush_for_others()
         if offset + size > self.length and time.monotonic() - self._checked_s > max_age_s:
             self.fresh()  # others may have appended
+        local = self.local.current
+        if local is not None:
+            return local.read(offset, size)
         return self.reader.read(offset, size, self.length)
 
     def write(self, offset: int, data: memoryview, *, strip: bool) -> None:
@@ -162,7 +169,8 @@ class OpenFile:
         writer = self.writer or self._make_writer()
         self._wrote_ns = time.time_ns()
         self._strip = strip or (self._strip and writer.has_dirty())
-        writer.write(offset, data)
+        with self.local.writing(offset, data):
+            writer.write(offset, data)
         if end > self.length:
             with self._lock:
                 self.length = max(self.length, end)
@@ -203,6 +211,27 @@ class OpenFile:
             self.reader.invalidate_all()
         else:
             self.reader.invalidate(offset, size)
+        self.local.changed(attr.length)
+
+    # -- the local copy
+    def bring(self, whole: WholeFileMode) -> None:
+        """Read from a copy of the whole file on this machine, if it can be had."""
+        version, length = self.version, self.length
+        if self.local.current is not None or self.is_dirty():
+            return
+        copy = whole.copy_of(self.ino, length)
+        if copy is None:
+            return
+        self.local.take(copy)
+        if version != self.version or length != self.length or self.is_dirty():
+            self.local.changed(self.length)  # it was changed meanwhile
+
+    def _flush_quietly(self) -> None:
+        """A mirror follows what is committed; an error is kept for who wrote the data."""
+        try:
+            self.flush_for_others()
+        except OSError:
+            return
 
     # -- what the writer asks
     def new_slice(self) -> SliceId:
@@ -241,6 +270,7 @@ class OpenFile:
             self._seen = None  # so the next open does not keep the pages either
             self._checked_s = 0.0
         self.reader.invalidate_all()
+        self.local.changed(self.length)
         self._drop_pages(self.ino)
 
     def _check_room(self, end: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from juicepy.cache.cache import BlockCache
-from juicepy.cache.disks import expand, open_cache
+from juicepy.cache.disks import expand, open_cache, open_whole
 from juicepy.cache.options import CacheOptions
 from juicepy.chunk import compact
 from juicepy.chunk.layout import Layout
@@ -26,6 +26,7 @@ from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.config import VERSION
 from juicepy.vfs.options import VfsOptions
 from juicepy.vfs.vfs import VFS
+from juicepy.vfs.whole import WholeFileMode
 from juicepy.volume import Format
 
 __all__ = ["CacheOptions", "VfsOptions", "new_metrics", "open_vfs"]
@@ -69,7 +70,12 @@ def open_vfs(
         stack.callback(meta.close_session)
         buffers = WriteBuffers(options.store.buffer_size).start()
         stack.callback(buffers.close)
-        vfs = VFS(meta, store, buffers, options, metrics, _cache_dirs(meta.format, options))
+        whole = None
+        if options.open_whole:
+            whole = WholeFileMode(meta, store, open_whole(cache), options.whole_file_min)
+            stack.callback(whole.close)
+        dirs = _cache_dirs(meta.format, options)
+        vfs = VFS(meta, store, buffers, options, metrics, dirs, whole)
         stack.callback(vfs.destroy)
         yield vfs
 

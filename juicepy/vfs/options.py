@@ -52,6 +52,9 @@ class VfsOptions:
     # data
     store: StoreOptions = field(default_factory=StoreOptions)
     cache: CacheOptions = field(default_factory=CacheOptions)
+    open_whole: bool = False  # bring files into the cache as a whole when they are opened
+    whole_file_min: int = 0  # bytes; shorter files are read block by block
+    passthrough_age_s: float = 60.0  # since a file's last change, before the kernel reads it
     # told in `.config` only
     metrics_address: str = ""
     debug_address: str = ""

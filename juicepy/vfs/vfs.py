@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -49,6 +50,7 @@ from juicepy.vfs.operation import observed_listing, operation, squash
 from juicepy.vfs.options import VfsOptions
 from juicepy.vfs.stale import StaleNames
 from juicepy.vfs.warmup import WarmUp
+from juicepy.vfs.whole import WholeFileMode
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +72,10 @@ class VFS:
         options: VfsOptions | None = None,
         metrics: Metrics | None = None,
         cache_dirs: str = "memory",
+        whole: WholeFileMode | None = None,
     ) -> None:
         self.meta, self.store = meta, store
+        self._whole = whole
         self.options = options = options or VfsOptions()
         self.metrics = metrics or Metrics()
         self.log = AccessLog()
@@ -585,7 +589,21 @@ class VFS:
         file.is_appended |= bool(flags & os.O_APPEND)
         fh = self._file_handles.add(FileHandle(file, flags))
         keep_cache = unchanged and not self._atimes.are_kept
-        return Opened(fh, keep_cache=keep_cache, length=file.length)
+        backing_fd = self._bring(file, attr) if flags & os.O_ACCMODE == os.O_RDONLY else None
+        return Opened(fh, keep_cache=keep_cache, length=file.length, backing_fd=backing_fd)
+
+    def _bring(self, file: OpenFile, attr: Attr) -> int | None:
+        """Whole-file mode: have the file here; a descriptor if the kernel may read it by itself.
+
+        Nobody else may open it for reading and writing then: a file at rest is a safe guess.
+        """
+        if self._whole is None:
+            return None
+        file.bring(self._whole)
+        age_ns = time.time_ns() - max(attr.mtime_ns, attr.ctime_ns)
+        if self._atimes.are_kept or age_ns < self.options.passthrough_age_s * 1e9:
+            return None
+        return file.local.offer()
 
     def _open_virtual(self, ino: Inode, flags: int) -> Opened:
         fh = self._streams.add(StreamHandle(ino, self._virtual.open(ino, flags)))

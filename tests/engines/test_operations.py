@@ -554,6 +554,19 @@ def test_a_move_into_a_quota_needs_room_there(client: MetaClient) -> None:
     assert client.engine.dir_quotas()[folder] == Quota(16_000, 0, 8192, 2)
 
 
+def test_all_slices_of_a_file_are_told_by_chunk(client: MetaClient) -> None:
+    ino = make_file(client, b"f")
+    assert client.all_slices(ino, 0) == {}
+    first = write(client, ino, 10)
+    second = write(client, ino, 5, 3 * CHUNK_SIZE + 7)
+    length = 3 * CHUNK_SIZE + 12
+    assert client.all_slices(ino, length) == {0: (first,), 3: (second,)}
+    assert client.all_slices(ino, 10) == {0: (first,)}
+    last = write(client, ino, 1, 100 * CHUNK_SIZE)
+    length = 100 * CHUNK_SIZE + 1
+    assert client.all_slices(ino, length) == {0: (first,), 3: (second,), 100: (last,)}
+
+
 def test_two_clients_see_each_other(engine: MetaEngine, trash_days: int) -> None:
     format_engine(engine, trash_days=trash_days)
     with session(engine) as one, session(engine) as two:

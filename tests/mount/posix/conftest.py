@@ -24,7 +24,10 @@ __all__ = ["new_meta_url"]
 FLAGS = {  # of format, of mount
     "redis": (("--trash-days", "1"), ("--atime-mode", "relatime")),
     "sqlite": (("--trash-days", "0"), ("--atime-mode", "strictatime")),
+    "whole": (("--trash-days", "0"), ("--open-mode", "whole")),
 }
+ENGINES = {"whole": "redis"}
+DATA = ("test_copies", "test_holes", "test_opening")  # what whole-file mode has a part in
 ALWAYS = ("--enable-ioctl", "--enable-cap", "-o", "dev,suid")
 
 _numbers = itertools.count()
@@ -34,6 +37,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "base" in metafunc.fixturenames:
         given = metafunc.config.getoption("--posix-dir")
         kinds = ["given"] if given else ["local", *FLAGS]
+        if "whole" in kinds and metafunc.module.__name__.rpartition(".")[2] not in DATA:
+            kinds.remove("whole")
         metafunc.parametrize("base", kinds, indirect=True, scope="session")
 
 
@@ -49,7 +54,7 @@ def base(request: pytest.FixtureRequest, new_meta_url: Callable[[str], str]) -> 
             yield home
             return
         formatting, mounting = FLAGS[kind]
-        volume = new_volume(new_meta_url(kind), home / "volume")
+        volume = new_volume(new_meta_url(ENGINES.get(kind, kind)), home / "volume")
         volume.format(OURS, *formatting)
         mount = volume.mount(OURS, home / f"mnt-{kind}", *ALWAYS, *mounting)
         try:
