@@ -139,7 +139,7 @@ class Dispatcher:
         handle = fh if valid & wire.FATTR_FH else None
         new_size = size if valid & wire.FATTR_SIZE else None
         if valid & wire.FATTR_KILL_SUIDGID and new_size is not None:
-            self._setid.drop(ino)
+            self._setid.drop(cred, ino)
         attr, timeout_s = self._ops.setattr(cred, ino, change, new_size, handle)
         return self._view.attr(ino, attr, timeout_s)
 
@@ -192,7 +192,7 @@ class Dispatcher:
 
     def open(self, cred: Cred, ino: Inode, flags: int, open_flags: int) -> Reply:
         if open_flags & wire.OPEN_KILL_SUIDGID:
-            self._setid.drop(ino)
+            self._setid.drop(cred, ino)
         opened = self._ops.open(cred, ino, flags)
         length = opened.length
         if length is not None and not self._view.has_size(ino, length):
@@ -214,7 +214,7 @@ class Dispatcher:
     ) -> Reply:
         found, opened = self._ops.create(cred, parent, name, mode & 0o7777, umask, flags)
         if open_flags & wire.OPEN_KILL_SUIDGID:
-            self._setid.drop(found.ino)
+            self._setid.drop(cred, found.ino)
         return self._view.entry(found) + self._open_out(cred, found.ino, flags, opened)
 
     def _open_out(self, cred: Cred, ino: Inode, flags: int, opened: Opened) -> bytes:
@@ -251,7 +251,7 @@ class Dispatcher:
         rest: memoryview,
     ) -> Reply:
         if write_flags & wire.WRITE_KILL_SUIDGID:
-            self._setid.drop(ino)
+            self._setid.drop(cred, ino)
         written = self._ops.write(cred, ino, fh, offset, rest[:size], write_flags)
         self._view.grown(ino, offset + written)
         return wire.WRITE_OUT.pack(written)

@@ -2,7 +2,7 @@
 
 With HANDLE_KILLPRIV_V2 the kernel leaves this to us: it flags the requests whose caller may not
 keep the bits (WRITE, OPEN with O_TRUNC, SETATTR of a size), and expects it of changes of owner.
-Set-gid goes only where the group may execute; elsewhere it marks mandatory locking.
+Which of them go is decided in `meta/rules.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from juicepy.fuse import wire
 from juicepy.fuse.kernel import KernelView
 from juicepy.fuse.negotiate import Agreed
 from juicepy.fuse.notify import KernelNotifier
+from juicepy.meta import rules
 from juicepy.types import KERNEL, Cred, Inode, SetAttr
 from juicepy.vfs.api import Operations
 
@@ -27,27 +28,28 @@ class SetIdBits:
         self._ops, self._view, self._notifier = ops, view, notifier
         self._is_ours = agreed.has(wire.HANDLE_KILLPRIV_V2)
 
-    def drop(self, ino: Inode) -> None:
-        """The data changes, by a caller who may not keep the bits."""
+    def drop(self, cred: Cred, ino: Inode) -> None:
+        """`cred` changes the data and may not keep the bits."""
         if self._view.has_no_setid(ino):
             return
         attr, timeout_s = self._ops.getattr(KERNEL, ino, None)
-        if without_setid(attr.mode) != attr.mode:
-            self._set_mode(ino, without_setid(attr.mode))
+        mode = rules.without_privileges(attr.mode, in_group=rules.belongs(cred, attr))
+        if mode != attr.mode:
+            self._set_mode(ino, mode)
         else:
             self._view.attr(ino, attr, timeout_s)  # remembers it
 
     def drop_for(self, cred: Cred, ino: Inode) -> None:
         """FALLOCATE and COPY_FILE_RANGE have no flag that tells it: only root keeps the bits."""
         if self._is_ours and not cred.is_root:
-            self.drop(ino)
+            self.drop(cred, ino)
 
     def dropped_by_chown(self, cred: Cred, ino: Inode, change: SetAttr) -> SetAttr:
         """`change`, a change of owner, with the mode that results."""
         if not self._is_ours or self._view.has_no_setid(ino):
             return change
         attr, _ = self._ops.getattr(cred, ino, None)
-        mode = without_setid(attr.mode)
+        mode = rules.without_privileges(attr.mode, in_group=rules.belongs(cred, attr))
         return change if attr.is_dir or mode == attr.mode else replace(change, mode=mode)
 
     def drop_set_gid(self, ino: Inode) -> None:
@@ -60,7 +62,3 @@ class SetIdBits:
         attr, timeout_s = self._ops.setattr(KERNEL, ino, SetAttr(mode=mode), None, None)
         self._notifier.inval_attr_now(ino)
         self._view.attr(ino, attr, timeout_s)
-
-
-def without_setid(mode: int) -> int:
-    return mode & ~(stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0))

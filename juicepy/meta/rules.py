@@ -253,13 +253,21 @@ def _change_owner(new: Attr, attr: Attr, change: SetAttr, cred: Cred) -> None:
             raise posix_error(EPERM)
     new.uid, new.gid = uid, gid
     if attr.kind is Kind.FILE and (not cred.is_root or attr.mode & 0o111):
-        new.mode = without_privileges(attr.mode)
+        new.mode = without_privileges(attr.mode, in_group=belongs(cred, attr))
 
 
-def without_privileges(mode: int) -> int:
-    """Mode after a write or chown: set-user-id off, set-group-id off where it is executable."""
+def without_privileges(mode: int, *, in_group: bool = True) -> int:
+    """Mode after a write or chown: set-user-id off, set-group-id mostly.
+
+    That stays where the group may not execute, if the caller is `in_group`.
+    """
     mode &= ~SETUID
-    return mode & ~SETGID if mode & 0o010 else mode
+    return mode & ~SETGID if mode & 0o010 or not in_group else mode
+
+
+def belongs(cred: Cred, attr: Attr) -> bool:
+    """To the group of the file, or to root."""
+    return cred.is_root or cred.in_group(attr.gid)
 
 
 def _change_times(new: Attr, attr: Attr, change: SetAttr, cred: Cred, now_ns: int) -> None:

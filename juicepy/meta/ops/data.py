@@ -85,7 +85,8 @@ def truncate(
     rules.check_resize(attr, by_handle=by_handle)
     if not by_handle:
         allow(tx, attr, cred, rules.WRITE)
-    mode = attr.mode if cred.is_root else rules.without_privileges(attr.mode)
+    is_in = rules.belongs(cred, attr)
+    mode = attr.mode if cred.is_root else rules.without_privileges(attr.mode, in_group=is_in)
     new = attr.with_(length=length, mtime_ns=now_ns, ctime_ns=now_ns, mode=mode)
     for index, piece, only_existing in rules.resize_holes(attr.length, length, existing):
         tx.append(ino, index, piece, only_existing=only_existing)

@@ -212,6 +212,25 @@ def test_set_gid_without_group_execution_is_kept(place: Path) -> None:
     assert mode_of(path) == 0o2666
 
 
+@pytest.mark.parametrize("change", [_write, _truncate, _open_trunc, _fallocate])
+def test_set_gid_is_dropped_by_who_is_outside_the_group(
+    place: Path, change: Callable[[Path], None]
+) -> None:
+    path = owned(place / "f", ALICE, 0o2666)
+    BOB.run(change, path)
+    assert mode_of(path) == 0o666
+
+
+def test_change_of_owner_drops_set_gid_outside_the_group(place: Path) -> None:
+    path = owned(place / "f", ALICE, 0o644)
+    os.chown(path, -1, STAFF)
+    os.chmod(path, 0o2644)
+    MEMBER.run(os.chown, path, ALICE.uid, -1)
+    assert mode_of(path) == 0o2644
+    ALICE.run(os.chown, path, ALICE.uid, -1)
+    assert mode_of(path) == 0o644
+
+
 def test_punching_holes_drops_set_id_bits(place: Path) -> None:
     import ctypes
 
