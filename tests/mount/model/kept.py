@@ -9,4 +9,8 @@ EXAMPLES: dict[str, list[Step]] = {
         ("root", "mkdir", "top/a", 0o755),
         ("root", "getxattr", "top/a", "user"),
     ],
+    "set-gid goes when somebody outside the group writes, also where it cannot be executed": [
+        ("root", "open", 2, "top/d", 66, 0o2644),
+        ("alice", "pwrite", 2, 4096, 65537, 162),
+    ],
 }

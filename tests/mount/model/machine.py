@@ -9,78 +9,33 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.mount.model.operations import USERS, Step
+from tests.mount.model.draws import (
+    Pick,
+    acls,
+    all_modes,
+    anywhere,
+    fallocate_modes,
+    gids,
+    ids,
+    modes,
+    names,
+    new,
+    numbers,
+    offsets,
+    open_flags,
+    sizes,
+    slots,
+    targets,
+    there,
+    times,
+    users,
+    values,
+    xattr_names,
+)
+from tests.mount.model.operations import Step
 from tests.mount.model.pair import TOP, Bases, Pair
-from tests.mount.posix.ranges import BLOCK, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
-from tests.support.trees import acl
 
 MAX_DEPTH = 3  # of directories that get new names; a rename may still move one deeper
-SLOTS = 4
-
-Pick = int | tuple[int, str]
-
-users = st.sampled_from(["root", "alice", "alice", "bob"])
-numbers = st.integers(0, 40)
-names = st.one_of(
-    st.sampled_from("abcd"),
-    st.sampled_from("abcd"),
-    st.sampled_from(["a/", "b/", "a/.", "a/b", ".", "..", "", "\udcff\n", "n" * 255, "n" * 256]),
-)
-there = numbers  # of a name that exists, by number
-anywhere: st.SearchStrategy[Pick] = st.one_of(there, st.tuples(numbers, names))
-new = st.tuples(numbers, names)  # a number of a directory, and a name in it
-targets = st.sampled_from(["a", "b", "./c", "a/b", "../a", "..", ".", "nowhere/x", "t" * 300])
-modes = st.sampled_from([0o777, 0o755, 0o700, 0o644, 0o666, 0o600, 0o000, 0o444, 0o333, 0o111])
-all_modes = st.one_of(modes, st.sampled_from([0o4755, 0o2755, 0o6777, 0o1777, 0o2775, 0o2644]))
-ids = st.sampled_from([-1, *(user.uid for user in USERS.values()), 0])
-gids = st.sampled_from([-1, 0, *(gid for u in USERS.values() for gid in (u.gid, *u.groups))])
-slots = st.integers(0, SLOTS - 1)
-sizes = st.sampled_from([0, 1, 10, 511, 4096, 5000, 70_000, 131_072, 300_000])
-offsets = st.builds(
-    lambda place, shift: max(0, place + shift),
-    st.sampled_from([0, 0, 0, 4096, 65_536, 131_072, 1 << 20, BLOCK]),
-    st.sampled_from([0, 0, 1, -1, 100, 4000, -4096]),
-)
-times = st.sampled_from(  # all older than SET_BEFORE_NS
-    [0, 1_000_000_000_123_456_789, 1_200_000_000_000_000_001, -1_500_000_000, 1]
-)
-ACL_NAMES = ["system.posix_acl_access", "system.posix_acl_default"]
-xattr_names = st.sampled_from(
-    [
-        "user.a",
-        "user.b",
-        "user.",
-        "user",
-        "odd.x",
-        "user." + "x" * 250,
-        "user." + "x" * 251,
-        *ACL_NAMES,
-    ]
-)
-# ext4 has a block for all attributes of a file: not more than it holds
-values = st.sampled_from([b"", b"1", b"\0\xff", b"v" * 300])
-acls = st.sampled_from(
-    [
-        acl((1, 7), (4, 5), (32, 5)),
-        acl((1, 6), (2, 6, 41001), (4, 4), (16, 6), (32, 0)),
-        acl((1, 7), (2, 5, 41002), (4, 5), (8, 7, 41100), (16, 5), (32, 1)),
-        acl((1, 7), (2, 7, 41001), (4, 0), (32, 0)),  # not valid: no mask
-        acl((1, 7), (4, 7)),
-    ]
-)
-CREAT, APPEND, NOFOLLOW = os.O_CREAT, os.O_APPEND, os.O_NOFOLLOW
-MORE_FLAGS = [
-    *(0, CREAT, CREAT, CREAT | os.O_EXCL, os.O_TRUNC, CREAT | os.O_TRUNC, APPEND, CREAT | APPEND),
-    *(os.O_DIRECTORY, os.O_DIRECTORY | CREAT, NOFOLLOW, NOFOLLOW | CREAT, os.O_SYNC),
-]  # no O_DIRECT: alignment is the file system's matter
-open_flags = st.builds(
-    lambda access, more: access | more,
-    st.sampled_from([os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_RDWR]),
-    st.sampled_from(MORE_FLAGS),
-)
-fallocate_modes = st.sampled_from(
-    [0, KEEP_SIZE, PUNCH_HOLE | KEEP_SIZE, ZERO_RANGE, ZERO_RANGE | KEEP_SIZE, PUNCH_HOLE, 0x100]
-)
 
 PLANTED: list[Step] = [  # for more steps that find something
     ("alice", "mkdir", f"{TOP}/a", 0o777),
@@ -130,6 +85,18 @@ class Machine(RuleBasedStateMachine):
 
     def has_open(self) -> bool:
         return bool(self.pair.local.handles)
+
+    def folder(self, number: int) -> int:
+        """The slot of an open directory."""
+        slots = self.folders()
+        return slots[number % len(slots)]
+
+    def folders(self) -> list[int]:
+        opened = sorted(self.pair.local.handles.items())
+        return [slot for slot, fd in opened if stat.S_ISDIR(os.fstat(fd).st_mode)]
+
+    def has_folder(self) -> bool:
+        return bool(self.folders())
 
     # -- names
     @rule(user=users, at=new, mode=all_modes)
@@ -289,3 +256,36 @@ class Machine(RuleBasedStateMachine):
     @rule(user=users, number=numbers, ns=st.tuples(times, times))
     def futime(self, user: str, number: int, ns: tuple[int, int]) -> None:
         self.pair.do(user, "futime", self.slot(number), ns)
+
+    # -- below an open directory
+    @rule(user=users, slot=slots, number=numbers)
+    def opendir(self, user: str, slot: int, number: int) -> None:
+        path = self.path((number, "."))
+        self.pair.do(user, "open", slot, path, os.O_RDONLY | os.O_DIRECTORY, 0)
+
+    @precondition(has_folder)
+    @rule(user=users, number=numbers, name=names, mode=all_modes)
+    def mkdir_at(self, user: str, number: int, name: str, mode: int) -> None:
+        self.pair.do(user, "mkdir_at", self.folder(number), name, mode)
+
+    @precondition(has_folder)
+    @rule(user=users, slot=slots, number=numbers, name=names, flags=open_flags, mode=all_modes)
+    def open_at(self, user: str, slot: int, number: int, name: str, flags: int, mode: int) -> None:
+        self.pair.do(user, "open_at", slot, self.folder(number), name, flags, mode)
+
+    @precondition(has_folder)
+    @rule(
+        user=users, number=numbers, name=names, operation=st.sampled_from(["unlink_at", "stat_at"])
+    )
+    def name_at(self, user: str, number: int, name: str, operation: str) -> None:
+        self.pair.do(user, operation, self.folder(number), name)
+
+    @precondition(has_folder)
+    @rule(user=users, number=numbers, name=names, out=numbers, name_out=names)
+    def rename_at(self, user: str, number: int, name: str, out: int, name_out: str) -> None:
+        self.pair.do(user, "rename_at", self.folder(number), name, self.folder(out), name_out)
+
+    @precondition(has_folder)
+    @rule(user=users, number=numbers, name=names, at=new)
+    def link_at(self, user: str, number: int, name: str, at: Pick) -> None:
+        self.pair.do(user, "link_at", self.folder(number), name, self.path(at))

@@ -179,6 +179,28 @@ class Side:
     def flistdir(self, slot: int) -> list[str]:
         return sorted(os.listdir(self._fd(slot)))
 
+    # -- below an open directory, which may have no name any more
+    def mkdir_at(self, slot: int, name: str, mode: int) -> None:
+        os.mkdir(name, mode, dir_fd=self._fd(slot))
+
+    def open_at(self, slot: int, directory: int, name: str, flags: int, mode: int) -> None:
+        opened = os.open(name, flags | os.O_NONBLOCK, mode, dir_fd=self._fd(directory))
+        self.close(slot)
+        self.handles[slot] = opened
+
+    def unlink_at(self, slot: int, name: str) -> None:
+        os.unlink(name, dir_fd=self._fd(slot))
+
+    def rename_at(self, slot: int, name: str, slot_out: int, name_out: str) -> None:
+        os.rename(name, name_out, src_dir_fd=self._fd(slot), dst_dir_fd=self._fd(slot_out))
+
+    def link_at(self, slot: int, name: str, path: str) -> None:
+        os.link(name, self._at(path), src_dir_fd=self._fd(slot))
+
+    def stat_at(self, slot: int, name: str) -> dict[str, object]:
+        return facts(os.stat(name, dir_fd=self._fd(slot), follow_symlinks=False))
+
+    # -- for the comparison
     def content(self, slot: int) -> bytes | None:
         """All bytes, if this is a regular file open for reading; leaves its position."""
         fd = self._fd(slot)
