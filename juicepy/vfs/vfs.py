@@ -89,7 +89,7 @@ class VFS:
         numbers = handle_numbers()
         self._file_handles: HandleTable[FileHandle] = HandleTable(numbers)
         self._streams: HandleTable[StreamHandle] = HandleTable(numbers)
-        self._xattrs = xattrs.Policy(options, has_acl=meta.format.enable_acl)
+        self._xattrs = xattrs.Xattrs(meta, options)
         self._atimes = AccessTimes(meta)
         self._warm_up = WarmUp(meta, store)
         self._virtual = control.VirtualFiles(
@@ -269,26 +269,22 @@ class VFS:
     @operation
     def setxattr(self, cred: Cred, ino: Inode, name: bytes, value: bytes, flags: int) -> None:
         self._check_no_virtual(ino, errno.EPERM)
-        self._xattrs.check_write(name)
-        self.meta.setxattr(cred, ino, name, value, flags)
+        self._xattrs.set(cred, ino, name, value, flags)
 
     @operation
     def getxattr(self, cred: Cred, ino: Inode, name: bytes) -> bytes:
         self._check_no_virtual(ino, errno.ENODATA)
-        self._xattrs.check_read(name)
-        return self.meta.getxattr(cred, ino, name)
+        return self._xattrs.get(cred, ino, name)
 
     @operation
     def listxattr(self, cred: Cred, ino: Inode) -> list[bytes]:
         self._check_no_virtual(ino, errno.ENODATA)
-        self._xattrs.check_list()
-        return self._xattrs.shown(self.meta.listxattr(cred, ino))
+        return self._xattrs.names(cred, ino)
 
     @operation
     def removexattr(self, cred: Cred, ino: Inode, name: bytes) -> None:
         self._check_no_virtual(ino, errno.EPERM)
-        self._xattrs.check_write(name)
-        self.meta.removexattr(cred, ino, name)
+        self._xattrs.remove(cred, ino, name)
 
     @operation
     def ioctl(self, cred: Cred, ino: Inode, fh: Fh, cmd: int, data: bytes, out_size: int) -> bytes:

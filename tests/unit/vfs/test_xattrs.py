@@ -5,8 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
+from juicepy.meta import acl
+from juicepy.types import AclRule, SetAttr
 from juicepy.vfs.options import VfsOptions
 from juicepy.vfs.xattrs import Policy
+from tests.unit.vfs.volumes import ME, create, new_volume, opened
 
 ACL = b"system.posix_acl_access"
 CAPABILITY = b"security.capability"
@@ -49,3 +52,58 @@ def test_hidden_names_are_not_listed() -> None:
     assert policy.shown([b"user.a", CAPABILITY, ACL]) == [b"user.a", ACL]
     only_acl = Policy(VfsOptions(), has_acl=True)
     assert only_acl.shown([b"user.a", ACL]) == [ACL]
+
+
+def test_what_others_set_is_seen_when_attributes_are() -> None:
+    url = new_volume()
+    with (
+        opened(url, enable_xattr=True, attr_cache_s=0.0) as vfs,
+        opened(url, enable_xattr=True) as other,
+    ):
+        ino, _ = create(vfs, b"f")
+        assert code_of(lambda: vfs.getxattr(ME, ino, b"user.a")) == errno.ENODATA
+        other.setxattr(ME, ino, b"user.a", b"1", 0)
+        assert vfs.getxattr(ME, ino, b"user.a") == b"1"
+        assert vfs.listxattr(ME, ino) == [b"user.a"]
+
+
+def test_attributes_are_asked_for_once_within_the_cache_time() -> None:
+    url = new_volume()
+    with (
+        opened(url, enable_xattr=True, attr_cache_s=3600.0) as vfs,
+        opened(url, enable_xattr=True) as other,
+    ):
+        ino, _ = create(vfs, b"f")
+        vfs.setxattr(ME, ino, b"user.a", b"1", 0)
+        assert code_of(lambda: vfs.getxattr(ME, ino, b"user.b")) == errno.ENODATA
+        assert vfs.getxattr(ME, ino, b"user.a") == b"1"
+        assert vfs.listxattr(ME, ino) == [b"user.a"]
+        other.removexattr(ME, ino, b"user.a")
+        other.setxattr(ME, ino, b"user.b", b"2", 0)
+        assert vfs.getxattr(ME, ino, b"user.a") == b"1"
+        assert vfs.listxattr(ME, ino) == [b"user.a"]
+        assert code_of(lambda: vfs.getxattr(ME, ino, b"user.b")) == errno.ENODATA
+
+
+def test_own_changes_of_attributes_are_seen_at_once() -> None:
+    with opened(enable_xattr=True, attr_cache_s=3600.0) as vfs:
+        ino, _ = create(vfs, b"f")
+        assert code_of(lambda: vfs.getxattr(ME, ino, b"user.a")) == errno.ENODATA
+        assert vfs.listxattr(ME, ino) == []
+        for value in (b"1", b"2"):
+            vfs.setxattr(ME, ino, b"user.a", value, 0)
+            assert vfs.getxattr(ME, ino, b"user.a") == value
+            assert vfs.listxattr(ME, ino) == [b"user.a"]
+        vfs.removexattr(ME, ino, b"user.a")
+        assert code_of(lambda: vfs.getxattr(ME, ino, b"user.a")) == errno.ENODATA
+        assert vfs.listxattr(ME, ino) == []
+
+
+def test_acls_follow_the_mode() -> None:
+    with opened(new_volume(enable_acl=True), enable_xattr=True, attr_cache_s=3600.0) as vfs:
+        ino, _ = create(vfs, b"f")
+        rule = AclRule(6, 4, 4, 4, ((1000, 6),), ())
+        vfs.setxattr(ME, ino, ACL, acl.to_xattr(rule), 0)
+        assert vfs.getxattr(ME, ino, ACL) == acl.to_xattr(rule)
+        vfs.setattr(ME, ino, SetAttr(mode=0o600), None, None)
+        assert acl.from_xattr(vfs.getxattr(ME, ino, ACL)).mask == 0
