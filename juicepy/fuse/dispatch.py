@@ -136,6 +136,8 @@ class Dispatcher:
         change = _change(valid, *values)
         if valid & (wire.FATTR_UID | wire.FATTR_GID) and change.mode is None:
             change = self._setid.dropped_by_chown(cred, ino, change)
+        if not valid & ~wire.FATTR_CTIME:
+            cred, change = self._setid.of_empty_chown(cred, ino)
         handle = fh if valid & wire.FATTR_FH else None
         new_size = size if valid & wire.FATTR_SIZE else None
         if valid & wire.FATTR_KILL_SUIDGID and new_size is not None:

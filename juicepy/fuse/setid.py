@@ -52,6 +52,18 @@ class SetIdBits:
         mode = rules.without_privileges(attr.mode, in_group=rules.belongs(cred, attr))
         return change if attr.is_dir or mode == attr.mode else replace(change, mode=mode)
 
+    def of_empty_chown(self, cred: Cred, ino: Inode) -> tuple[Cred, SetAttr]:
+        """Who changes what by chown(-1, -1), which comes as a SETATTR of nothing.
+
+        These bits, or only ctime, which everybody may. The same comes before a write by who may
+        not keep the bits; so a stranger gets no error here, and nothing is done.
+        """
+        attr, _ = self._ops.getattr(KERNEL, ino, None)
+        mode = rules.without_privileges(attr.mode, in_group=rules.belongs(cred, attr))
+        if attr.is_dir or mode == attr.mode:
+            return KERNEL, SetAttr(mode=attr.mode)
+        return cred, SetAttr(mode=mode if cred.is_root or cred.uid == attr.uid else None)
+
     def drop_set_gid(self, ino: Inode) -> None:
         """An ACL was set by a caller outside the file's group."""
         attr, _ = self._ops.getattr(KERNEL, ino, None)

@@ -13,4 +13,9 @@ EXAMPLES: dict[str, list[Step]] = {
         ("root", "open", 2, "top/d", 66, 0o2644),
         ("alice", "pwrite", 2, 4096, 65537, 162),
     ],
+    "chown to nobody takes set-uid away": [
+        ("alice", "open", 2, "top/c", 66, 0o4755),
+        ("root", "fchown", 2, -1, -1),
+        ("bob", "fchown", 2, -1, -1),
+    ],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -219,6 +220,20 @@ def test_set_gid_is_dropped_by_who_is_outside_the_group(
     path = owned(place / "f", ALICE, 0o2666)
     BOB.run(change, path)
     assert mode_of(path) == 0o666
+
+
+@pytest.mark.parametrize("user", [User(0, 0), ALICE], ids=["root", "owner"])
+def test_change_of_no_owner_drops_set_id_bits(place: Path, user: User) -> None:
+    path = owned(place / "f", ALICE, 0o6755)
+    with contextlib.suppress(PermissionError):  # FUSE cannot tell it from what precedes a write
+        BOB.run(os.chown, path, -1, -1)
+    assert mode_of(path) == 0o6755
+    user.run(os.chown, path, -1, -1)
+    assert mode_of(path) == 0o755
+    BOB.run(os.chown, path, -1, -1)
+    folder = owned(place / "d", ALICE, 0o2755, content=None)
+    user.run(os.chown, folder, -1, -1)
+    assert mode_of(folder) == 0o2755
 
 
 def test_change_of_owner_drops_set_gid_outside_the_group(place: Path) -> None:

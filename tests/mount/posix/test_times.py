@@ -65,6 +65,7 @@ def test_what_touches_a_file(place: Path) -> None:
     assert touched(path, lambda: os.chmod(path, 0o600)) == "c"
     assert touched(path, lambda: os.chown(path, 1, 1)) == "c"
     assert touched(path, lambda: os.chown(path, 1, 1)) == "c"
+    assert touched(path, lambda: os.chown(path, -1, -1)) == "c"
     assert touched(path, lambda: os.setxattr(path, "user.a", b"1")) == "c"
     assert touched(path, lambda: os.setxattr(path, "user.a", b"2")) == "c"
     assert touched(path, lambda: os.removexattr(path, "user.a")) == "c"
