@@ -75,7 +75,7 @@ class Machine(RuleBasedStateMachine):
             if path.startswith(TOP)
             and stat.S_ISDIR(int(str(found["mode"]), 8))
             and path.count("/") < MAX_DEPTH
-        ]
+        ] or [TOP]  # which somebody may have removed
         return f"{directories[number % len(directories)]}/{name}"
 
     def slot(self, number: int) -> int:
