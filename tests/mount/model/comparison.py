@@ -2,7 +2,8 @@
 
 Left out, since file systems may choose: sizes of directories, st_blocks, st_blksize, inode and
 device numbers (but which names are one inode is compared), access and change times, and the order
-of listings. A modification time is compared only if it was set: a clock's is never the same twice.
+of listings. A modification time is compared only if it was set: a clock's is never the same twice;
+and not of a FIFO: the kernel moves its data itself and tells no FUSE file system.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Tree = dict[str, Facts]
 
 
 def facts(status: os.stat_result) -> Facts:
-    is_set = status.st_mtime_ns < SET_BEFORE_NS
+    is_set = status.st_mtime_ns < SET_BEFORE_NS and not stat.S_ISFIFO(status.st_mode)
     return {
         "mode": oct(status.st_mode),
         "owner": (status.st_uid, status.st_gid),
