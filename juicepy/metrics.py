@@ -70,6 +70,9 @@ _COUNTED_ELSEWHERE = (
     "blockcache_miss_bytes",
     "blockcache_writes",
     "blockcache_write_bytes",
+    "staging_block_delay_seconds",
+    "staging_block_errors",
+    "staging_write_bytes",
 )
 
 
@@ -212,9 +215,6 @@ class Metrics:
             "object_request_data_bytes", "method", "storage_class"
         )
         self.object_request_errors = counter("object_request_errors")
-        self.staging_block_delay_seconds = counter("staging_block_delay_seconds")
-        self.staging_block_errors = counter("staging_block_errors")
-        self.staging_write_bytes = counter("staging_write_bytes")
         # the doubled prefix is JuiceFS's
         self.bgjob_deletions = counter("juicefs_bgjob_deletions_total", "job")
 

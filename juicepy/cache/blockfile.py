@@ -36,8 +36,8 @@ def _checksum(part: Buffer) -> bytes:
     return value.to_bytes(4, "big")
 
 
-def write(path: str, data: Buffer, *, mode: int, checksums: bool) -> None:
-    """Make the file; it appears under `path` when it is complete.
+def write(path: str, data: Buffer, *, mode: int, checksums: bool, sync: bool = False) -> None:
+    """Make the file; it appears under `path` when it is complete (`sync`: and on the disk).
 
     FileExistsError if somebody else is writing it, FileNotFoundError if the directory is absent.
     """
@@ -48,6 +48,8 @@ def write(path: str, data: Buffer, *, mode: int, checksums: bool) -> None:
             _write_all(fd, data)
             if checksums:
                 _write_all(fd, trailer(data))
+            if sync:
+                os.fsync(fd)
         finally:
             os.close(fd)
         os.rename(partial, path)
@@ -55,6 +57,15 @@ def write(path: str, data: Buffer, *, mode: int, checksums: bool) -> None:
         if os.path.exists(partial):
             os.unlink(partial)
         raise
+
+
+def sync(directory: str) -> None:
+    """Take the names in a directory to the disk."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_all(fd: int, data: Buffer) -> None:

@@ -20,6 +20,20 @@ def walk(path: str) -> Iterator[os.DirEntry[str]]:
         return
 
 
+def make(path: str, file_mode: int) -> list[str]:
+    """Make the directory and what it lies in; those that had a name added.
+
+    Whoever may read files of `file_mode` may enter it.
+    """
+    try:
+        os.mkdir(path, file_mode | (file_mode & 0o444) >> 2)  # x for each r
+    except FileExistsError:
+        return []
+    except FileNotFoundError:
+        return [*make(os.path.dirname(path), file_mode), *make(path, file_mode)]
+    return [os.path.dirname(path)]
+
+
 def identity(path: str) -> str:
     """The id in `.lock`, made if there is none."""
     try:

@@ -21,7 +21,7 @@ from collections import OrderedDict
 
 from juicepy.cache import blockfile
 from juicepy.cache.blockfile import BlockFile, Corrupt
-from juicepy.cache.directory import identity, is_on_device, walk, write_identity
+from juicepy.cache.directory import identity, is_on_device, make, walk, write_identity
 from juicepy.cache.evict import Cached, Excess, excess, expired, victims
 from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions
 from juicepy.cache.whole import WholeDirectory
@@ -71,7 +71,7 @@ class DiskCache:
     def open(self) -> DiskCache:
         """OSError if the directory cannot be made or written."""
         os.makedirs(self.root, exist_ok=True)
-        self._make_directory(os.path.join(self.root, "raw"))
+        make(os.path.join(self.root, "raw"), self.options.mode)
         self.ident = identity(os.path.join(self.root, ".lock"))
         probe = os.path.join(self.root, "raw", f"probe-{uuid.uuid4()}.tmp")
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -167,6 +167,30 @@ class DiskCache:
             time.sleep(0.002)
         return not self._pending
 
+    # -- staging (`cache/staging.py`)
+    @property
+    def has_checksums(self) -> bool:
+        return self.options.checksum != "none"
+
+    def may_stage(self) -> bool:
+        """Whether the disk takes blocks that nothing may evict."""
+        if self.is_down:
+            return False
+        disk = os.statvfs(self.root)
+        return disk.f_bavail >= disk.f_blocks * self.options.free_space / 2
+
+    def is_short_of_space(self) -> bool:
+        return self._is_full
+
+    def adopt(self, block: BlockKey, path: str) -> None:
+        """Serve the staged file `path` as a cached block."""
+        try:
+            make(os.path.dirname(self._path(block)), self.options.mode)
+            os.link(path, self._path(block))
+        except FileExistsError:
+            return  # it is in the cache already
+        self._add(block, time.time())
+
     # -- files
     def _path(self, block: BlockKey) -> str:
         return self._raw + self._names.object_key(block)
@@ -189,16 +213,6 @@ class DiskCache:
             return
         except OSError as error:
             self._failed("remove", error)
-
-    def _make_directory(self, path: str) -> None:
-        mode = self.options.mode | (self.options.mode & 0o444) >> 2  # x for each r
-        try:
-            os.mkdir(path, mode)
-        except FileExistsError:
-            return
-        except FileNotFoundError:
-            self._make_directory(os.path.dirname(path))
-            self._make_directory(path)
 
     def _failed(self, what: str, error: OSError) -> None:
         self._failures += 1
@@ -259,13 +273,13 @@ class DiskCache:
 
     def _write(self, block: BlockKey, data: Buffer) -> bool:
         path = self._path(block)
-        checksums = self.options.checksum != "none"
+        mode, checksums = self.options.mode, self.has_checksums
         try:
             try:
-                blockfile.write(path, data, mode=self.options.mode, checksums=checksums)
+                blockfile.write(path, data, mode=mode, checksums=checksums)
             except FileNotFoundError:
-                self._make_directory(os.path.dirname(path))
-                blockfile.write(path, data, mode=self.options.mode, checksums=checksums)
+                make(os.path.dirname(path), mode)
+                blockfile.write(path, data, mode=mode, checksums=checksums)
         except FileExistsError:
             return False  # another client is at it
         except OSError as error:
@@ -372,7 +386,7 @@ class DiskCache:
             logger.warning("cache directory %s is gone: its disk is not mounted", self.root)
             return False
         os.makedirs(self.root, exist_ok=True)
-        self._make_directory(os.path.join(self.root, "raw"))
+        make(os.path.join(self.root, "raw"), self.options.mode)
         write_identity(lock, self.ident)
         for cached in self._entries():
             self._forget(cached.block)

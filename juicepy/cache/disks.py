@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,9 +15,12 @@ from juicepy.cache.evict import POLICIES
 from juicepy.cache.memory import MemoryCache, NoCache
 from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions, Watchable
 from juicepy.cache.ring import Ring, legacy_member
+from juicepy.cache.staging import Staging, StagingOptions
 from juicepy.cache.whole import WholeDirectory, WholeFiles
 from juicepy.errors import Refused
 from juicepy.types import BlockKey, Buffer
+
+logger = logging.getLogger(__name__)
 
 
 def open_cache(
@@ -51,6 +55,20 @@ def open_whole(cache: BlockCache) -> WholeFiles:
         disk.whole = disk.whole or WholeDirectory(disk.root, disk.options)
         directories.append(disk.whole)
     return WholeFiles(directories)
+
+
+def open_staging(
+    cache: BlockCache, options: StagingOptions, names: BlockNames, max_uploads: int
+) -> Staging | None:
+    """Where blocks of a mount that writes back wait; None if it does not, or has no cache disk."""
+    if not options.enabled:
+        return None
+    if isinstance(cache, DiskCaches):
+        return Staging(cache.disks, cache.disk, names, options, max_uploads)
+    if isinstance(cache, DiskCache):
+        return Staging([cache], lambda _: cache, names, options, max_uploads)
+    logger.warning("--writeback is off: it needs a cache on disk")
+    return None
 
 
 def _tell(metrics: Watchable | None, counts: Sequence[CacheCounts]) -> None:

@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from juicepy.cache.directory import make
 from juicepy.cache.options import CacheOptions
 from juicepy.concurrency import Lock
 
@@ -44,7 +45,7 @@ class WholeDirectory:
         self._used = 0
         self._promised = 0  # bytes of files being made
         self._scanned_s = 0.0
-        os.makedirs(self._path, mode=options.mode | (options.mode & 0o444) >> 2, exist_ok=True)
+        make(os.path.join(root, "whole"), options.mode)
         self._scan()
 
     def used_bytes(self) -> int:

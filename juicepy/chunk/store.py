@@ -17,6 +17,7 @@ from typing import Any
 
 from juicepy.cache.cache import BlockCache
 from juicepy.cache.options import Watchable
+from juicepy.cache.staging import Staging
 from juicepy.chunk.compress import Compressor, compressor
 from juicepy.chunk.layout import Layout
 from juicepy.chunk.recent import BlockId, RecentBlocks
@@ -113,8 +114,11 @@ class BlockStore:
         compression: str | Compressor = "none",
         options: StoreOptions | None = None,
         metrics: Watchable | None = None,
+        staging: Staging | None = None,
     ) -> None:
+        """`staging` takes the blocks that are uploaded later; whoever gives it closes it."""
         self.options = options = options or StoreOptions()
+        self._staging = staging
         self.layout, self.cache, self.storage = layout, cache, storage
         self._durable = ability(storage, Durable)
         self.block_size = layout.block_size
@@ -133,6 +137,8 @@ class BlockStore:
         self._get_wait_s = options.get_timeout_s * (options.io_retries + 1)
         if metrics is not None:
             self._tell(metrics)
+        if staging is not None:
+            staging.start(self._put, self._delete)
 
     # -- reading
     def read(self, slice_id: SliceId, size: int, off: int, length: int) -> list[Buffer]:
@@ -323,6 +329,12 @@ class BlockStore:
 
     def _get(self, block: BlockKey, start: int = 0, length: int | None = None) -> memoryview:
         """Plain bytes from the object store: a range, or with `length` None all."""
+        if self._staging is not None:
+            staged = self._staging.load(
+                block, start, block.size - start if length is None else length
+            )
+            if staged is not None:
+                return memoryview(staged).toreadonly()
         key = self.layout.object_key(block)
         with _object_errors(key), self._get_slots:
             if length is not None:
@@ -335,7 +347,15 @@ class BlockStore:
 
     # -- writing
     def put(self, block: BlockKey, data: Buffer) -> None:
-        """Upload the whole block; returns when it is stored. `data` is not changed any more."""
+        """Store the whole block; returns when it is safe. `data` is not changed any more."""
+        if self._staging is not None and self._staging.stage(block, data):
+            return
+        self._put(block, data)
+        if self._is_cached_after_upload(block):
+            self._cache(block, memoryview(data).toreadonly())
+
+    def _put(self, block: BlockKey, data: Buffer) -> None:
+        """Upload the whole block."""
         packed = self._codec.compress(data)
         key = self.layout.object_key(block)
         with _object_errors(key), self._put_slots:
@@ -346,8 +366,6 @@ class BlockStore:
             finally:
                 with self._lock:
                     self._stats.uploading -= 1
-        if self._is_cached_after_upload(block):
-            self._cache(block, memoryview(data).toreadonly())
 
     def _cache(self, block: BlockKey, data: memoryview) -> None:
         with self._lock:
@@ -368,7 +386,12 @@ class BlockStore:
         """Delete all blocks of the slice; absent ones are fine."""
         for block in self.layout.blocks(slice_id, size):
             self.drop_cached(block)
-            self.storage.delete(self.layout.object_key(block))
+            if self._staging is not None:
+                self._staging.drop(block)
+            self._delete(block)
+
+    def _delete(self, block: BlockKey) -> None:
+        self.storage.delete(self.layout.object_key(block))
 
     def discard(self, slice_id: SliceId, size: int) -> None:
         """Remove the slice in the background: no record names it."""

@@ -129,6 +129,15 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--buffer-size", {"type": Size("M"), "default": "300M"}, "Buffers in all, in MiB."),
         ("--max-readahead", {"type": Size("M"), "default": 0}, "Read-ahead per stream, MiB."),
         ("--prefetch", {"type": int, "default": 1}, "Blocks fetched behind a small read."),
+        ("--writeback", _FLAG, "Upload in the background; blocks wait in the cache directory."),
+        (
+            "--writeback-threshold-size",
+            {"type": Size(""), "default": "0"},
+            "Only blocks below; 0: all.",
+        ),
+        ("--upload-delay", {"type": _SECONDS, "default": "0s"}, "Time that blocks wait at least."),
+        ("--upload-hours", {"default": ""}, "Hours in which they are uploaded: start-end."),
+        ("--max-stage-write", {"type": int, "default": 1000}, "Blocks staged at once."),
         ("--cache-dir", {"default": default_cache()}, "Directories, separated by colons."),
         ("--cache-mode", {"type": Octal(), "default": "0600"}, "Permissions of cache files."),
         ("--cache-size", {"type": Size("M"), "default": "100G"}, "Size of the cache in MiB."),
@@ -188,6 +197,8 @@ def build(url: str, mount_point: str, given: Mapping[str, Any]) -> MountOptions:
 
 
 def _check(given: Mapping[str, Any]) -> None:
+    from juicepy.cache.staging import parse_hours
+
     for name, known in (
         ("atime_mode", ATIME_MODES),
         ("verify_cache_checksum", CHECKSUMS),
@@ -199,9 +210,15 @@ def _check(given: Mapping[str, Any]) -> None:
             raise Refused(f"{_dashed(name)} {given[name]!r} is not one of {', '.join(known)}")
     for name in ("io_retries", "cache_items", "open_cache_limit", "prefetch", "skip_dir_nlink"):
         _least(given, name, 0)
-    for name in ("max_uploads", "max_downloads", "max_deletes"):
+    for name in ("max_uploads", "max_downloads", "max_deletes", "max_stage_write"):
         _least(given, name, 1)
     _least(given, "buffer_size", 32 << 20, "32M")
+    if given["upload_hours"]:
+        try:
+            parse_hours(given["upload_hours"])
+        except ValueError:
+            text = f"--upload-hours {given['upload_hours']!r} is not of the form start-end"
+            raise Refused(text) from None
     is_on_disk = given["cache_dir"] != "memory" and given["cache_size"] > 0
     if given["open_mode"] == "whole" and not is_on_disk:
         raise Refused("--open-mode whole needs a cache on disk: see --cache-dir and --cache-size")
@@ -222,6 +239,7 @@ def _dashed(name: str) -> str:
 
 def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> VfsOptions:
     from juicepy.cache.options import CacheOptions
+    from juicepy.cache.staging import StagingOptions
     from juicepy.chunk.store import StoreOptions
     from juicepy.vfs.options import VfsOptions
 
@@ -257,6 +275,13 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
         cache=cache,
         metrics_address=metrics_address,
         read_only=is_read_only(given),
+        staging=StagingOptions(
+            enabled=given["writeback"],
+            threshold=given["writeback_threshold_size"],
+            delay_s=given["upload_delay"],
+            hours=given["upload_hours"],
+            max_writes=given["max_stage_write"],
+        ),
         open_whole=given["open_mode"] == "whole",
         whole_file_min=given["whole_file_min"],
         **same("subdir", "no_bgjob", "atime_mode", "skip_dir_nlink", "sort_dir"),

@@ -76,7 +76,7 @@ def _meta(options: VfsOptions, sid: SessionId) -> dict[str, Any]:
 
 
 def _chunk(options: VfsOptions, volume: Format, cache_dirs: str) -> dict[str, Any]:
-    cache, store = options.cache, options.store
+    cache, store, staging = options.cache, options.store, options.staging
     return {
         "CacheDir": cache_dirs,
         "CacheMode": cache.mode,
@@ -92,14 +92,14 @@ def _chunk(options: VfsOptions, volume: Format, cache_dirs: str) -> dict[str, An
         "Compress": volume.compression,
         "MaxUpload": store.max_uploads,
         "MaxDownload": store.max_downloads,
-        "MaxStageWrite": 0,
+        "MaxStageWrite": staging.max_writes if staging.enabled else 0,
         "MaxRetries": store.io_retries,
         "UploadLimit": store.upload_limit,
         "DownloadLimit": store.download_limit,
-        "Writeback": False,
-        "WritebackThresholdSize": 0,
-        "UploadDelay": 0,
-        "UploadHours": "",
+        "Writeback": staging.enabled,
+        "WritebackThresholdSize": staging.threshold,
+        "UploadDelay": _ns(staging.delay_s),
+        "UploadHours": staging.hours,
         "HashPrefix": volume.hash_prefix,
         "BlockSize": volume.block_size_bytes,
         "GetTimeout": _ns(store.get_timeout_s),

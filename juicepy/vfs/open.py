@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from juicepy.cache.cache import BlockCache
-from juicepy.cache.disks import expand, open_cache, open_whole
+from juicepy.cache.disks import expand, open_cache, open_staging, open_whole
 from juicepy.cache.options import CacheOptions
 from juicepy.chunk import compact
 from juicepy.chunk.layout import Layout
@@ -62,9 +62,15 @@ def open_vfs(
         cache = open_cache(options.cache, meta.format.uuid, layout, metrics)
         stack.callback(cache.close)
         compression = meta.format.compression
-        store = BlockStore(storage, cache, layout, compression, options.store, metrics)
+        staging = None
+        if not options.read_only:
+            staging = open_staging(cache, options.staging, layout, options.store.max_uploads)
+        store = BlockStore(storage, cache, layout, compression, options.store, metrics, staging)
         _watch_cache(metrics, cache, store)
         stack.callback(store.close)
+        if staging is not None:
+            staging.tell(metrics)
+            stack.callback(staging.close)
         _connect(meta, store, metrics, on_gone)
         meta.start_session()
         stack.callback(meta.close_session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from juicepy.cache.options import CacheOptions
+from juicepy.cache.staging import StagingOptions
 from juicepy.chunk.store import StoreOptions
 
 
@@ -52,6 +53,7 @@ class VfsOptions:
     # data
     store: StoreOptions = field(default_factory=StoreOptions)
     cache: CacheOptions = field(default_factory=CacheOptions)
+    staging: StagingOptions = field(default_factory=StagingOptions)
     open_whole: bool = False  # bring files into the cache as a whole when they are opened
     whole_file_min: int = 0  # bytes; shorter files are read block by block
     passthrough_age_s: float = 60.0  # since a file's last change, before the kernel reads it

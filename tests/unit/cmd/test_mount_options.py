@@ -5,6 +5,7 @@ from typing import Any
 import click
 import pytest
 
+from juicepy.cache.staging import StagingOptions
 from juicepy.cmd import mount, mount_options
 from juicepy.cmd.options import Command
 from juicepy.errors import Refused
@@ -56,6 +57,17 @@ def test_options_reach_their_settings() -> None:
     assert list(options.fuse.options) == ["ro,noexec"]
 
 
+def test_options_of_write_back_and_whole_files() -> None:
+    vfs = built(
+        *("--writeback", "--upload-delay", "1m", "--upload-hours", "22-6"),
+        *("--writeback-threshold-size", "64K", "--max-stage-write", "5"),
+        *("--open-mode", "whole", "--whole-file-min", "2", "--passthrough-age", "5m"),
+    ).vfs
+    assert vfs.staging == StagingOptions(True, 64 << 10, 60.0, "22-6", 5)
+    assert (vfs.open_whole, vfs.whole_file_min, vfs.passthrough_age_s) == (True, 2 << 20, 300.0)
+    assert built("--no-passthrough").fuse.passthrough is False
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -72,6 +84,9 @@ def test_options_reach_their_settings() -> None:
         ("--cache-dir", ":"),
         ("--max-fuse-io", "1K"),
         ("-o", "nosuch"),
+        ("--open-mode", "half"),
+        ("--upload-hours", "all"),
+        ("--max-stage-write", "0"),
     ],
 )
 def test_bad_value_is_refused_with_its_option(words: tuple[str, str]) -> None:
