@@ -14,6 +14,7 @@ from typing import Any
 
 from juicepy.errors import posix_error
 from juicepy.fuse import wire
+from juicepy.fuse.deadlocks import Wanted
 from juicepy.fuse.kernel import KernelView
 from juicepy.fuse.locks import LockWaiters
 from juicepy.fuse.negotiate import Agreed
@@ -382,7 +383,7 @@ class Dispatcher:
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
-            self._locks.wait(unique, attempt)
+            self._locks.wait(unique, attempt, _wanted(cred, ino, *lock))
             return NO_REPLY
         if lock[4] == LockKind.UNLOCK:
             self._locks.kick()
@@ -409,6 +410,16 @@ class Dispatcher:
 
     def destroy(self, cred: Cred, ino: Inode) -> Reply:
         return None
+
+
+def _wanted(
+    cred: Cred, ino: Inode, fh: int, owner: int, start: int, end: int, kind: int, *rest: int
+) -> Wanted | None:
+    """What a refused request waits for; None for flock(2)."""
+    pid, flags = rest
+    if flags & wire.LK_FLOCK:
+        return None
+    return Wanted(ino, owner, PosixLock(LockKind(kind), start, end, pid), cred.pid)
 
 
 def _negative_entry(timeout_s: float) -> bytes:

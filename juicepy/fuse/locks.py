@@ -15,11 +15,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from juicepy.fuse.deadlocks import Holders, Wanted, closes_circle
+
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 0.2
 _REMEMBERED = 1024
+_LOOKS = 3  # for a deadlock: the caller may not quite sleep yet, see `waits_as_process`
 
 Try = Callable[[], None]
 Answer = Callable[[int, int], None]  # (unique, errno or 0)
@@ -29,6 +32,8 @@ Answer = Callable[[int, int], None]  # (unique, errno or 0)
 class _Waiter:
     unique: int
     attempt: Try
+    wanted: Wanted | None
+    looks: int = 0
     pause_s: float = FIRST_PAUSE_S
     due: float = field(default_factory=time.monotonic)
     is_trying: bool = False
@@ -38,19 +43,22 @@ class _Waiter:
 class LockWaiters:
     """`wait` queues an attempt; `answer` is called once with the outcome, from its thread."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, answer: Answer, holders: Holders) -> None:
+        self._answer, self._holders = answer, holders
         self._changed = threading.Condition()  # guards all below
         self._waiting: OrderedDict[int, _Waiter] = OrderedDict()
         self._interrupted_early: OrderedDict[int, None] = OrderedDict()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def wait(self, unique: int, attempt: Try) -> None:
-        """Repeat `attempt` until it stops raising EAGAIN, or the request is interrupted."""
+    def wait(self, unique: int, attempt: Try, wanted: Wanted | None = None) -> None:
+        """Repeat `attempt` until it stops raising EAGAIN, or the request is interrupted.
+
+        With `wanted` given, a record lock, EDEADLK ends it if the wait closes a circle.
+        """
         with self._changed:
             if not (self._closed or unique in self._interrupted_early):
-                self._waiting[unique] = _Waiter(unique, attempt)
+                self._waiting[unique] = _Waiter(unique, attempt, wanted)
                 if self._thread is None:
                     self._thread = threading.Thread(
                         target=self._run, name="fuse-locks", daemon=True
@@ -112,8 +120,11 @@ class LockWaiters:
             waiter.attempt()
         except OSError as error:
             code = error.errno or errno.EIO
-            if code in (errno.EAGAIN, errno.EACCES) and not self._gives_up(waiter):
-                return
+            if code in (errno.EAGAIN, errno.EACCES):
+                if self._is_deadlock(waiter):
+                    code = errno.EDEADLK
+                elif not self._gives_up(waiter):
+                    return
             if waiter.is_interrupted:
                 code = errno.EINTR
         except Exception:
@@ -122,6 +133,23 @@ class LockWaiters:
         with self._changed:
             self._waiting.pop(waiter.unique, None)
         self._answer(waiter.unique, code)
+
+    def _is_deadlock(self, waiter: _Waiter) -> bool:
+        """Only at first: a circle is closed by the wait that begins last, and all of it stand
+        here by then.
+        """
+        if waiter.wanted is None or waiter.looks >= _LOOKS:
+            return False
+        waiter.looks += 1
+        with self._changed:
+            waiting = [other.wanted for other in self._waiting.values() if other.wanted is not None]
+        if len(waiting) < 2:
+            return False
+        try:
+            return closes_circle(waiter.wanted, waiting, self._holders)
+        except OSError as error:
+            logger.debug("no deadlock is looked for: %s", error)
+            return False
 
     def _gives_up(self, waiter: _Waiter) -> bool:
         """It was refused: does it go on waiting, or has a signal come meanwhile?"""

@@ -81,7 +81,7 @@ class Server:
         self._spare_turns = 0  # requests since all were busy that ended with threads to spare
         self._threads: set[threading.Thread] = set()
         self._creds = Creds()
-        self._locks = LockWaiters(self._answer)
+        self._locks = LockWaiters(self._answer, operations.lock_owners)
 
     def __enter__(self) -> Server:
         self._fd, self._options = device.mount(self._path, self._options)

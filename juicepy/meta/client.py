@@ -631,6 +631,12 @@ class MetaClient:
         pid = other.pid if sid == self.sid else 0
         return PosixLock(other.kind, other.start, other.end, pid)
 
+    def lock_owners(self, ino: Inode, owner: int, lock: PosixLock) -> set[int]:
+        """Owners of this session whose record locks are in the way."""
+        wanted = (self.sid, owner)
+        found = self.engine.read(lambda tx: locks.in_the_way(tx, ino, wanted, lock))
+        return {holder for (sid, holder), _ in found if sid == self.sid}
+
     # ------------------------------------------------------------ the volume and its trees
     def usage(self) -> tuple[int, int]:
         """(bytes, inodes) in use."""

@@ -145,6 +145,9 @@ class Operations(Protocol):
     ) -> PosixLock | None:
         """The lock in the way, or None."""
 
+    def lock_owners(self, ino: Inode, owner: int, lock: PosixLock) -> set[int]:
+        """Owners on this mount whose record locks are in the way of `owner`'s."""
+
     def try_setlk(self, cred: Cred, ino: Inode, fh: Fh, owner: int, lock: PosixLock) -> None:
         """EAGAIN on a conflict. Waiting (SETLKW) is the front end's: it repeats this call."""
 

@@ -470,6 +470,9 @@ class VFS:
         self._check_no_virtual(ino, errno.EPERM)
         return self.meta.getlk(ino, owner, lock)
 
+    def lock_owners(self, ino: Inode, owner: int, lock: PosixLock) -> set[int]:
+        return self.meta.lock_owners(ino, owner, lock)
+
     @operation
     def try_setlk(self, cred: Cred, ino: Inode, fh: Fh, owner: int, lock: PosixLock) -> None:
         self._check_no_virtual(ino, errno.EPERM)

@@ -488,6 +488,8 @@ def test_posix_locks(client: MetaClient) -> None:
         client.setlk(ino, 2, PosixLock(LockKind.READ, 15, 30, 78))
     wanted = PosixLock(LockKind.READ, 0, 0x7FFFFFFFFFFFFFFF, 78)
     assert client.getlk(ino, 2, wanted) == PosixLock(LockKind.WRITE, 10, 19, 77)
+    assert client.lock_owners(ino, 2, wanted) == {owner}
+    assert client.lock_owners(ino, owner, wanted) == set()
     client.setlk(ino, owner, PosixLock(LockKind.UNLOCK, 12, 14, 77))
     client.setlk(ino, 2, PosixLock(LockKind.READ, 12, 14, 78))
     client.setlk(ino, owner, PosixLock(LockKind.UNLOCK, 0, 0x7FFFFFFFFFFFFFFF, 77))

@@ -381,6 +381,9 @@ class ToyFs:
         with self.lock:
             return self._conflict(ino, owner, lock)
 
+    def lock_owners(self, ino: Inode, owner: int, lock: PosixLock) -> set[int]:
+        return set()  # nobody is looked for
+
     def _conflict(self, ino: Inode, owner: int, lock: PosixLock) -> PosixLock | None:
         for other, held in self.posix_locks.get(ino, []):
             overlaps = held.start <= lock.end and lock.start <= held.end

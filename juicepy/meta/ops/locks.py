@@ -5,6 +5,7 @@ A lock belongs to (session, owner), see spec/metadata.md section 10.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from errno import EAGAIN
 
 from juicepy.errors import posix_error
@@ -39,7 +40,7 @@ def setlk(tx: Tx, ino: Inode, owner: LockOwner, lock: PosixLock) -> bool:
     held = tx.locks(ino, posix=True)
     if lock.kind is not LockKind.UNLOCK:
         need(tx, ino)
-        if _conflict(held, owner, lock) is not None:
+        if any(_conflicts(held, owner, lock)):
             raise posix_error(EAGAIN)
     old = decode_plocks(held.get(owner, b""))
     new = merged(old, lock)
@@ -52,20 +53,26 @@ def getlk(
     tx: Tx, ino: Inode, owner: LockOwner, lock: PosixLock
 ) -> tuple[LockOwner, PosixLock] | None:
     """A lock that stands in the way, with its holder."""
-    return _conflict(tx.locks(ino, posix=True), owner, lock)
+    return next(iter(in_the_way(tx, ino, owner, lock)), None)
 
 
-def _conflict(
+def in_the_way(
+    tx: Tx, ino: Inode, owner: LockOwner, lock: PosixLock
+) -> list[tuple[LockOwner, PosixLock]]:
+    """All locks that do, with their holders."""
+    return list(_conflicts(tx.locks(ino, posix=True), owner, lock))
+
+
+def _conflicts(
     held: dict[LockOwner, bytes], owner: LockOwner, lock: PosixLock
-) -> tuple[LockOwner, PosixLock] | None:
+) -> Iterator[tuple[LockOwner, PosixLock]]:
     for holder, value in held.items():
         if holder == owner:
             continue
         for other in decode_plocks(value):
             exclusive = LockKind.WRITE in (lock.kind, other.kind)
             if exclusive and other.start <= lock.end and lock.start <= other.end:
-                return holder, other
-    return None
+                yield holder, other
 
 
 def merged(records: tuple[PosixLock, ...], lock: PosixLock) -> tuple[PosixLock, ...]:

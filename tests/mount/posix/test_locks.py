@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -113,3 +118,79 @@ def test_flock_belongs_to_the_description(files: tuple[int, int]) -> None:
     with refused(errno.EAGAIN):
         fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
     lock(first, fcntl.F_SETLK, fcntl.F_WRLCK)  # another kind of lock
+
+
+# ---------------------------------------------------------------- deadlocks
+@dataclass(frozen=True)
+class Greedy:
+    """What a process has first, then waits for: (file, start, kind)."""
+
+    has: tuple[str, int, int]
+    wants: tuple[str, int, int]
+    command: int = fcntl.F_SETLKW
+
+    def take(self, place: Path, barrier: Barrier) -> None:
+        """Exits with 0, or the errno of the second lock. Its locks end with it."""
+        fds = {name: os.open(place / name, os.O_RDWR) for name, _, _ in (self.has, self.wants)}
+        name, start, kind = self.has
+        lock(fds[name], self.command, kind, start, 1)
+        barrier.wait(60)
+        name, start, kind = self.wants
+        try:
+            lock(fds[name], self.command, kind, start, 1)
+        except OSError as error:
+            os._exit(error.errno or 255)
+        os._exit(0)
+
+
+@contextmanager
+def running(place: Path, greedy: Sequence[Greedy]) -> Iterator[list[BaseProcess]]:
+    for name in {name for one in greedy for name, _, _ in (one.has, one.wants)}:
+        (place / name).touch()
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(len(greedy))
+    children = [context.Process(target=one.take, args=(place, barrier)) for one in greedy]
+    for child in children:
+        child.start()
+    try:
+        yield list(children)
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+WR, RD = fcntl.F_WRLCK, fcntl.F_RDLCK
+
+
+@pytest.mark.parametrize(
+    "greedy",
+    [
+        (Greedy(("f", 0, WR), ("f", 1, WR)), Greedy(("f", 1, WR), ("f", 0, WR))),
+        (Greedy(("f", 0, RD), ("f", 0, WR)), Greedy(("f", 0, RD), ("f", 0, WR))),
+        (
+            Greedy(("f", 0, WR), ("g", 0, RD)),
+            Greedy(("g", 0, WR), ("h", 0, RD)),
+            Greedy(("h", 0, WR), ("f", 0, RD)),
+        ),
+    ],
+    ids=["two", "upgrade", "three files"],
+)
+def test_who_closes_a_circle_of_waiting_processes_is_refused(
+    place: Path, greedy: Sequence[Greedy]
+) -> None:
+    with running(place, greedy) as children:
+        for child in children:
+            child.join(60)
+        codes = sorted(-1 if child.exitcode is None else child.exitcode for child in children)
+    assert codes == [0] * (len(greedy) - 1) + [errno.EDEADLK]
+
+
+def test_locks_of_descriptions_may_wait_in_a_circle(place: Path) -> None:
+    greedy = [
+        Greedy(("f", 0, WR), ("f", 1, WR), OFD_SETLKW),
+        Greedy(("f", 1, WR), ("f", 0, WR), OFD_SETLKW),
+    ]
+    with running(place, greedy) as children:
+        children[0].join(1)
+        assert [child.exitcode for child in children] == [None, None]

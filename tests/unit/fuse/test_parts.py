@@ -57,7 +57,7 @@ def test_request_is_taken_apart(op: Op, body: bytes, parsed: tuple[Any, ...]) ->
 
 
 def test_every_request_has_its_handler() -> None:
-    locks = LockWaiters(lambda unique, code: None)
+    locks = LockWaiters(lambda unique, code: None, ToyFs().lock_owners)
     dispatcher = Dispatcher(
         ToyFs(),
         Agreed(45, wire.SETXATTR_EXT, 4096),
@@ -233,7 +233,7 @@ def test_groups_are_read_for_users_and_not_for_root(monkeypatch: pytest.MonkeyPa
 
 def test_interrupt_may_come_before_its_lock_request() -> None:
     answers: list[tuple[int, int]] = []
-    locks = LockWaiters(lambda unique, code: answers.append((unique, code)))
+    locks = LockWaiters(lambda unique, code: answers.append((unique, code)), ToyFs().lock_owners)
     locks.interrupt(8)
     locks.wait(8, lambda: None)
     locks.close()
