@@ -52,7 +52,7 @@ class Scan:
     faults: list[str] = field(default_factory=list)
 
 
-def scan(engine: MetaEngine) -> Scan:
+def scan(engine: MetaEngine, *, statistics: bool = True) -> Scan:
     """Compare every record with every other: names, links, sub-directories, statistics, usage."""
     result = Scan()
     attrs = dict(engine.scan_attrs())
@@ -79,7 +79,8 @@ def scan(engine: MetaEngine) -> Scan:
                     pending.append(entry.ino)
                     if entry.attr.parent != directory:
                         result.faults.append(f"{entry.ino}: parent is {entry.attr.parent}")
-        _check_stats(engine, directory, (length, space, inodes), result)
+        if statistics:
+            _check_stats(engine, directory, (length, space, inodes), result)
     for ino, attr in attrs.items():
         if ino in (ROOT, TRASH):
             if ino == ROOT and attr.nlink != 2 + subdirs[ino]:
