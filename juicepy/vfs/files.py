@@ -18,8 +18,9 @@ from __future__ import annotations
 import errno
 import os
 import time
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 
@@ -48,6 +49,7 @@ from juicepy.vfs.writer import FileWriter
 REMEMBERED = 100_000  # closed files of which we know what the kernel's pages show
 ROOM_AHEAD = 4 << 20  # growth that is checked against quotas at once
 ROOM_VALID_S = 2.0
+HOLE_UNIT = 4096  # holes that seeking finds begin and end at its multiples
 MANY_CHUNKS = 8  # in a file of more, seeking asks first which chunks there are
 
 Seen = tuple[int, int]  # mtime_ns, length
@@ -457,24 +459,37 @@ class Files:
 def seek(meta: MetaClient, ino: Inode, offset: int, length: int, *, data: bool) -> int:
     """Where from `offset` on stored data (or a hole) begins; the end of the file is a hole.
 
-    ENXIO beyond the end, or if no data follows.
+    Holes are whole units of `HOLE_UNIT`, as on a local disk: programs find the unit by trial and
+    take what follows data up to its end for data too. ENXIO beyond the end, or if no data follows.
     """
     if not 0 <= offset < length:
         raise posix_error(errno.ENXIO)
-    stored = set(meta.chunk_indexes(ino)) if length > MANY_CHUNKS * CHUNK_SIZE else None
-    while offset < length:
-        index, pos = offset >> CHUNK_BITS, offset & (CHUNK_SIZE - 1)
-        base = index << CHUNK_BITS
-        slices = meta.slices(ino, index) if stored is None or index in stored else ()
-        for piece in overlay.build(slices, pos):
-            if base + piece.pos >= length:
-                break
-            if bool(piece.id) == data:
-                return base + piece.pos
-            offset = base + piece.pos + piece.length
-        if not data and offset < min(base + CHUNK_SIZE, length):
-            return offset  # nothing is stored from here to the end of the chunk
-        offset = base + CHUNK_SIZE
+    for begin, end in _stored(meta, ino, _unit(offset), length):
+        begins = max(offset, _unit(begin))
+        if data:
+            return begins
+        if begins > offset:
+            return offset
+        offset = max(offset, _unit(end + HOLE_UNIT - 1))
     if data:
         raise posix_error(errno.ENXIO)
-    return length
+    return min(offset, length)
+
+
+def _unit(offset: int) -> int:
+    """The begin of the unit that the byte is in."""
+    return offset & -HOLE_UNIT
+
+
+def _stored(meta: MetaClient, ino: Inode, offset: int, length: int) -> Iterator[tuple[int, int]]:
+    """(begin, end) of what is stored between `offset` and `length`, in order."""
+    indexes: Sequence[int] = range((length + CHUNK_SIZE - 1) >> CHUNK_BITS)
+    if len(indexes) > MANY_CHUNKS:
+        indexes = sorted(meta.chunk_indexes(ino))
+    for index in indexes[bisect_left(indexes, offset >> CHUNK_BITS) :]:
+        base = index << CHUNK_BITS
+        for piece in overlay.build(meta.slices(ino, index), max(0, offset - base)):
+            if base + piece.pos >= length:
+                return
+            if piece.id:
+                yield base + piece.pos, min(base + piece.pos + piece.length, length)

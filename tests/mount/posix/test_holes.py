@@ -153,6 +153,20 @@ def test_seeking_finds_data_and_holes(fd: int) -> None:
             os.lseek(fd, CHUNK + 8 * MIB, whence)
 
 
+@pytest.mark.parametrize("at", [100, 20_000, CHUNK - 10, CHUNK + 10, 20 * CHUNK + 700_001])
+def test_what_shares_a_sector_with_data_is_no_hole(fd: int, at: int) -> None:
+    os.pwrite(fd, b"xy", at)
+    os.ftruncate(fd, at + MIB)
+    os.fsync(fd)
+    begin, end = os.lseek(fd, 0, os.SEEK_DATA), os.lseek(fd, at, os.SEEK_HOLE)
+    assert (begin % 512, end % 512) == (0, 0)
+    assert begin <= at < at + 2 <= end
+    for inside in (begin, at, end - 1):
+        assert os.lseek(fd, inside, os.SEEK_DATA) == inside
+        assert os.lseek(fd, inside, os.SEEK_HOLE) == end
+    assert os.lseek(fd, 0, os.SEEK_HOLE) == (0 if begin else end)
+
+
 def test_the_end_of_a_full_file_is_a_hole(fd: int) -> None:
     os.write(fd, b"x" * 10_000)
     assert os.lseek(fd, 0, os.SEEK_HOLE) == 10_000

@@ -224,12 +224,13 @@ def test_seek_finds_data_and_holes() -> None:
             return vfs.lseek(ME, ino, fh, offset, whence)
 
         assert seek(0, os.SEEK_HOLE) == 0
-        assert seek(0, os.SEEK_DATA) == 10 * KiB
+        assert seek(0, os.SEEK_DATA) == 8 * KiB
+        assert seek(9 * KiB, os.SEEK_DATA) == 9 * KiB
         assert seek(10 * KiB + 3, os.SEEK_DATA) == 10 * KiB + 3
-        assert seek(10 * KiB + 3, os.SEEK_HOLE) == 11 * KiB
-        assert seek(11 * KiB, os.SEEK_DATA) == CHUNK_SIZE * 2 + 5
-        assert seek(CHUNK_SIZE * 2 + 5, os.SEEK_HOLE) == CHUNK_SIZE * 2 + 6
-        for offset in (CHUNK_SIZE * 2 + 6, CHUNK_SIZE * 3):
+        assert seek(10 * KiB + 3, os.SEEK_HOLE) == 12 * KiB
+        assert seek(12 * KiB, os.SEEK_DATA) == CHUNK_SIZE * 2
+        assert seek(CHUNK_SIZE * 2 + 5, os.SEEK_HOLE) == CHUNK_SIZE * 2 + 4 * KiB
+        for offset in (CHUNK_SIZE * 2 + 4 * KiB, CHUNK_SIZE * 3):
             with pytest.raises(OSError) as caught:
                 seek(offset, os.SEEK_DATA)
             assert caught.value.errno == errno.ENXIO
