@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -10,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from juicepy.concurrency import Lock
 from juicepy.errors import posix_error
-from juicepy.types import Attr, Cred, DirEntry, Fh, Inode
+from juicepy.types import Attr, Cred, DirEntry, Fh, Inode, Kind
 
 H = TypeVar("H")
 
@@ -29,6 +31,25 @@ class StreamHandle:
     stream: Stream
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A page without attributes, in a fifth of the room."""
+
+    names: bytes  # joined by NUL, which no name contains
+    inodes: array[int]
+    kinds: bytes
+
+    @staticmethod
+    def of(page: list[DirEntry]) -> _Packed:
+        names = b"\0".join([entry.name for entry in page])
+        inodes = array("Q", [entry.ino for entry in page])
+        return _Packed(names, inodes, bytes([entry.kind for entry in page]))
+
+    def entries(self) -> list[DirEntry]:
+        found = zip(self.names.split(b"\0"), self.inodes, self.kinds, strict=True)
+        return [DirEntry(name, Inode(ino), Kind(kind)) for name, ino, kind in found]
+
+
 class DirHandle:
     """An open directory: entries in the order they were first seen, a cookie being a position.
 
@@ -42,44 +63,51 @@ class DirHandle:
         self._list_pages = list_pages
         # guards all below; held while a page is fetched, which is what threads on one handle want
         self._lock = Lock("open_directory")
-        self._entries: list[DirEntry] = []
-        self._pages: Iterator[list[DirEntry]] | None = None
-        self._bare = 0  # entries before this have no attributes any more
-        self._newest = 0  # where the newest page begins
+        self._coming: Iterator[list[DirEntry]] | None = None
+        self._begins: list[int] = []  # the first position of each page
+        self._pages: list[list[DirEntry] | _Packed] = []
+        self._end = 0
+        self._unpacked: tuple[int, list[DirEntry]] = (-1, [])  # the packed page used last
 
     def stream(self, offset: int, *, plus: bool) -> Iterator[tuple[int, DirEntry]]:
         if offset == 0:
             self._rewind(plus)
-        while (entry := self._at(offset)) is not None:
-            offset += 1
-            yield offset, entry
+        while (found := self._page_of(offset)) is not None:
+            begin, page = found
+            for index in range(offset - begin, len(page)):
+                offset += 1
+                yield offset, page[index]
 
     def _rewind(self, plus: bool) -> None:
         with self._lock:
-            self._entries, self._bare, self._newest = [], 0, 0
-            self._pages = self._list_pages(plus)
+            self._begins, self._pages, self._end, self._unpacked = [], [], 0, (-1, [])
+            self._coming = self._list_pages(plus)
 
-    def _at(self, position: int) -> DirEntry | None:
-        entries = self._entries
-        if position < len(entries):
-            return entries[position]
+    def _page_of(self, position: int) -> tuple[int, list[DirEntry]] | None:
+        """The page that holds the position, and where it begins; None behind the last entry."""
         with self._lock:
-            while position >= len(self._entries) and self._pages is not None:
-                page = next(self._pages, None)
+            while position >= self._end:
+                page = next(self._coming, None) if self._coming is not None else None
                 if page is None:
-                    self._pages = None
-                else:
-                    self._append_locked(page)
-            return self._entries[position] if position < len(self._entries) else None
+                    self._coming = None
+                    return None
+                self._append_locked(page)
+            number = bisect_right(self._begins, position) - 1
+            found = self._pages[number]
+            if isinstance(found, _Packed):
+                if self._unpacked[0] != number:
+                    self._unpacked = (number, found.entries())
+                found = self._unpacked[1]
+            return self._begins[number], found
 
     def _append_locked(self, page: list[DirEntry]) -> None:
-        entries = self._entries
-        for position in range(self._bare, self._newest):
-            old = entries[position]
-            if old.attr is not None:  # another thread may look at the old one: replace it
-                entries[position] = DirEntry(old.name, old.ino, old.kind)
-        self._bare, self._newest = self._newest, len(entries)
-        entries.extend(page)
+        if len(self._pages) >= 2:
+            old = self._pages[-2]
+            assert isinstance(old, list)
+            self._pages[-2] = _Packed.of(old)
+        self._begins.append(self._end)
+        self._pages.append(page)
+        self._end += len(page)
 
 
 class HandleTable(Generic[H]):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -65,6 +66,28 @@ def test_pages_are_fetched_when_they_are_needed() -> None:
 def test_attributes_are_there_for_entries_in_order() -> None:
     handle = Directory(95).handle()
     assert all(entry.attr is not None for _, entry in handle.stream(0, plus=True))
+
+
+def test_large_directory_that_is_open_takes_little_memory() -> None:
+    """As long as it is open: rm -r of many entries reads them all first."""
+    handle = DirHandle(ROOT, numbered_pages)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in handle.stream(0, plus=True)) == 100_000
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 5 << 20
+    assert taken(handle, 54_321, 1) == [(54_322, b"s54321")]
+    assert len({name for _, name in taken(handle, 1, 100_000)}) == 99_999
+
+
+def numbered_pages(plus: bool) -> Iterator[list[DirEntry]]:
+    for begin in range(0, 100_000, 2000):
+        yield [
+            DirEntry(b"s%d" % n, Inode(n + 2), Kind.FILE, Attr(Kind.FILE, 0o644) if plus else None)
+            for n in range(begin, begin + 2000)
+        ]
 
 
 def test_threads_on_one_handle_see_the_same_entries() -> None:
