@@ -17,7 +17,7 @@ _LIMIT = 100_000
 
 
 class Guesses:
-    """Bounded memory of attribute records and entries (None: there was no such name).
+    """Bounded memory of attribute records and entries.
 
     A name nobody remembers is guessed to be free, which creation needs; a body that fails for it
     is run again with what the server says.
@@ -27,7 +27,7 @@ class Guesses:
         self._limit = limit
         self._lock = Lock("redis guesses")  # guards changes; lookups need none
         self._attrs: dict[Inode, bytes] = {}
-        self._entries: dict[Name, bytes | None] = {}
+        self._entries: dict[Name, bytes] = {}
 
     def attr(self, ino: Inode) -> bytes | None:
         return self._attrs.get(ino)
@@ -40,14 +40,10 @@ class Guesses:
         attrs: Iterable[tuple[Inode, bytes | None]] = (),
         entries: Iterable[tuple[Name, bytes | None]] = (),
     ) -> None:
-        """Remember values; an absent attribute record is forgotten."""
+        """Remember values; what is absent (None) is forgotten."""
         with self._lock:
-            for ino, attr in attrs:
-                if attr is None:
-                    self._attrs.pop(ino, None)
-                else:
-                    self._attrs[ino] = attr
-            self._entries.update(entries)
+            _update(self._attrs, attrs)
+            _update(self._entries, entries)
             _shrink(self._attrs, self._limit)
             _shrink(self._entries, self._limit)
 
@@ -55,6 +51,14 @@ class Guesses:
         with self._lock:
             self._attrs.clear()
             self._entries.clear()
+
+
+def _update(values: dict[K, bytes], news: Iterable[tuple[K, bytes | None]]) -> None:
+    for key, new in news:
+        if new is None:
+            values.pop(key, None)
+        else:
+            values[key] = new
 
 
 def _shrink(values: dict[K, V], limit: int) -> None:
