@@ -176,6 +176,23 @@ def test_unlinked_file_goes_to_the_trash_or_for_good(client: MetaClient, trash_d
             client.getattr(ino)
 
 
+@pytest.mark.parametrize("by_rename", [False, True])
+def test_link_whose_name_the_trash_has_already_is_counted_once(
+    client: MetaClient, by_rename: bool
+) -> None:
+    """JuiceFS counts it twice on Redis and fails on SQL, where a rename replaces it."""
+    ino = make_file(client, b"a", size=10)
+    client.link(ROOT_USER, ino, ROOT, b"b")
+    client.unlink(ROOT_USER, ROOT, b"b")
+    client.link(ROOT_USER, ino, ROOT, b"b")
+    if by_rename:
+        make_file(client, b"c")
+        client.rename(ROOT_USER, ROOT, b"c", ROOT, b"b")
+    else:
+        client.unlink(ROOT_USER, ROOT, b"b")
+    assert client.getattr(ino).nlink == 1
+
+
 def test_open_file_outlives_its_name(client: MetaClient, trash_days: int) -> None:
     ino, _ = client.create(ROOT_USER, ROOT, b"f", 0o644, 0, os.O_RDWR)
     client.unlink(ROOT_USER, ROOT, b"f")
