@@ -220,6 +220,19 @@ class Dispatcher:
             self._setid.drop(cred, found.ino)
         return self._view.entry(found) + self._open_out(cred, found.ino, flags, opened)
 
+    def tmpfile(
+        self,
+        cred: Cred,
+        parent: Inode,
+        flags: int,
+        mode: int,
+        umask: int,
+        open_flags: int,
+        name: bytes,
+    ) -> Reply:
+        found, opened = self._ops.tmpfile(cred, parent, mode & 0o7777, umask, flags)
+        return self._view.entry(found) + self._open_out(cred, found.ino, flags, opened)
+
     def _open_out(self, cred: Cred, ino: Inode, flags: int, opened: Opened) -> bytes:
         """FOPEN_NOFLUSH is never set: FLUSH is what drops the record locks of who closes."""
         try:

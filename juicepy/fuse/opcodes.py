@@ -165,11 +165,12 @@ SPECS: dict[Op, Spec] = {
     Op.LSEEK: Spec(wire.LSEEK_IN, 0, "lseek"),
     Op.COPY_FILE_RANGE: Spec(wire.COPY_FILE_RANGE_IN, 0, "copy_file_range"),
     Op.SYNCFS: Spec(wire.SYNCFS_IN, 0, "syncfs"),
+    Op.TMPFILE: Spec(wire.CREATE_IN, 1, "tmpfile"),
     Op.COPY_FILE_RANGE_64: Spec(wire.COPY_FILE_RANGE_IN, 0, "copy_file_range_64"),
 }
 """Absent on purpose (ENOSYS, for good): BMAP (no block device), POLL (files are always ready),
-TMPFILE (the volume has no nameless files), STATX (no birth time is stored; without STATX the kernel
-builds statx(2) from attributes it has, and asks for less), SETUPMAPPING (virtio only)."""
+STATX (no birth time is stored; without STATX the kernel builds statx(2) from attributes it has, and
+asks for less), SETUPMAPPING (virtio only)."""
 
 COMPAT_SETXATTR = Spec(wire.SETXATTR_IN_COMPAT, 1, "setxattr_compat", rest=True)
 

@@ -19,6 +19,7 @@ from juicepy.errors import NotFormatted, Refused, posix_error
 from juicepy.meta import paths, rules, trash, tree
 from juicepy.meta.cleanup import DeleteSlice
 from juicepy.meta.compaction import Compactor
+from juicepy.meta.effects import Effects
 from juicepy.meta.engine import MetaEngine
 from juicepy.meta.ops import attrs, common, create, data, locks, remove, rename, xattrs
 from juicepy.meta.service import MetaOptions, Service
@@ -284,6 +285,30 @@ class MetaClient:
         self._open.opened(ino)
         return ino, attr
 
+    def tmpfile(
+        self, cred: Cred, parent: Inode, mode: int, umask: int, *, linkable: bool
+    ) -> tuple[Inode, Attr]:
+        """Make and open a file that has no name, and ends with its last handle. If it is
+        `linkable`, `link` may give it one.
+        """
+        parent = self._in(parent)
+        self._accounts.check(parent, 4096, 1, cred)
+        ino = self._service.new_inode()
+        node = create.NewNode(parent, b"", ino, Kind.FILE, mode, umask)
+        now_ns = time.time_ns()
+        self._open.opened(ino)
+        try:
+            (attr, effects), _ = self._run_in_session(
+                "Tmpfile", lambda tx, sid: create.make_nameless(tx, node, sid, cred, now_ns)
+            )
+        except BaseException:
+            self._open.closed(ino)
+            raise
+        if linkable:
+            self._open.may_be_linked(ino)
+        self._follow(effects)
+        return ino, attr
+
     def _removal(self, *, skip_trash: bool = False) -> remove.Removal:
         now_ns = time.time_ns()
         keep = self.format.trash_days > 0 and not skip_trash and not self.options.read_only
@@ -370,9 +395,15 @@ class MetaClient:
         if quotas:
             self._accounts.check_entered(quotas, self.getattr(ino).space, 1)
         now_ns, skip_ns = time.time_ns(), self.options.skip_dir_mtime_ns
-        (attr, effects), _ = self._run(
-            "Link", lambda tx: create.link(tx, ino, parent, name, cred, now_ns, skip_ns)
-        )
+
+        def change(tx: Tx, keeper: SessionId | None = None) -> tuple[Attr, Effects]:
+            return create.link(tx, ino, parent, name, cred, now_ns, skip_ns, keeper=keeper)
+
+        if self._open.is_linkable(ino):
+            (attr, effects), _ = self._run_in_session("Link", change)
+            self._open.linked(ino)
+        else:
+            (attr, effects), _ = self._run("Link", change)
         self._follow(effects)
         return self._shown(ino, attr)
 

@@ -16,9 +16,10 @@ class OpenFiles:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock("open_files")  # guards both
+        self._lock = Lock("open_files")  # guards all
         self._opens: dict[Inode, int] = {}
         self._nameless: set[Inode] = set()
+        self._linkable: set[Inode] = set()  # of _nameless: made so, and no name was given yet
 
     def opened(self, ino: Inode) -> None:
         with self._lock:
@@ -32,6 +33,7 @@ class OpenFiles:
                 self._opens[ino] = left
                 return False
             self._opens.pop(ino, None)
+            self._linkable.discard(ino)
             if ino in self._nameless:
                 self._nameless.discard(ino)
                 return True
@@ -47,6 +49,21 @@ class OpenFiles:
                 else:
                     gone.append(ino)
             return gone
+
+    def may_be_linked(self, ino: Inode) -> None:
+        """The open file was made without a name, and may be given one."""
+        with self._lock:
+            self._linkable.add(ino)
+
+    def is_linkable(self, ino: Inode) -> bool:
+        return ino in self._linkable
+
+    def linked(self, ino: Inode) -> None:
+        """It has been given a name."""
+        with self._lock:
+            if ino in self._linkable:
+                self._linkable.discard(ino)
+                self._nameless.discard(ino)
 
     def nameless(self) -> set[Inode]:
         """Those that are open and have no name."""

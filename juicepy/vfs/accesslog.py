@@ -284,6 +284,7 @@ FORMATS: Mapping[str, Format] = {
     "mknod": lambda a, r: f"({a[0]},{quoted(a[1])},{_mode(a[2])},0x{a[4]:08X}):{_found(r)}",
     "mkdir": lambda a, r: f"({a[0]},{quoted(a[1])},{_mode(a[2])}):{_found(r)}",
     "create": _create,
+    "tmpfile": lambda a, r: _create((a[0], b"", a[1]), r),
     "unlink": lambda a, r: f"({a[0]},{quoted(a[1])})",
     "rmdir": lambda a, r: f"({a[0]},{quoted(a[1])})",
     "symlink": lambda a, r: f"({a[0]},{quoted(a[1])},{quoted(a[2])}):{_found(r)}",

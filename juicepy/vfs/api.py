@@ -105,6 +105,11 @@ class Operations(Protocol):
     def create(
         self, cred: Cred, parent: Inode, name: bytes, mode: int, umask: int, flags: int
     ) -> tuple[Found, Opened]: ...
+    def tmpfile(
+        self, cred: Cred, parent: Inode, mode: int, umask: int, flags: int
+    ) -> tuple[Found, Opened]:
+        """A file without a name. Unless `flags` have O_EXCL, `link` may give it one."""
+
     def open(self, cred: Cred, ino: Inode, flags: int) -> Opened: ...
     def read(self, cred: Cred, ino: Inode, fh: Fh, offset: int, size: int) -> list[Buffer]:
         """The bytes in pieces, in order; shorter than `size` only at the end of the file."""

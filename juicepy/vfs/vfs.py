@@ -312,6 +312,14 @@ class VFS:
         return self._found(ino, attr), self._opened(ino, attr, flags)
 
     @operation
+    def tmpfile(
+        self, cred: Cred, parent: Inode, mode: int, umask: int, flags: int
+    ) -> tuple[Found, Opened]:
+        mode, linkable = stat.S_IMODE(mode), not flags & os.O_EXCL
+        ino, attr = self.meta.tmpfile(cred, parent, mode, self._umask(umask), linkable=linkable)
+        return self._found(ino, attr), self._opened(ino, attr, flags)
+
+    @operation
     def open(self, cred: Cred, ino: Inode, flags: int) -> Opened:
         if self._virtual.is_virtual(ino):
             return self._open_virtual(ino, flags)

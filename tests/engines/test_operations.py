@@ -423,6 +423,51 @@ def test_slices_shared_by_copies_are_deleted_last(client: MetaClient, trash_days
     assert deleted == [(piece.id, piece.size)]
 
 
+def test_file_without_a_name_ends_with_its_last_handle(client: MetaClient) -> None:
+    folder, _ = client.mkdir(ALICE, ROOT, b"d", 0o755, 0)
+    before = client.usage()
+    ino, attr = client.tmpfile(ALICE, folder, 0o666, 0o022, linkable=True)
+    assert (attr.kind, attr.mode, attr.uid, attr.nlink) == (Kind.FILE, 0o644, 1001, 0)
+    write(client, ino, 5000)
+    assert names(client, folder) == set()
+    assert scan(client.engine, statistics=False).faults == []
+    with refused(errno.EACCES):
+        client.tmpfile(BOB, folder, 0o644, 0, linkable=True)
+    client.close(ino)
+    with refused(errno.ENOENT):
+        client.getattr(ino)
+    assert client.usage() == before
+
+
+def test_file_without_a_name_is_given_one(client: MetaClient) -> None:
+    folder, _ = client.mkdir(ALICE, ROOT, b"d", 0o755, 0)
+    ino, _ = client.tmpfile(ALICE, folder, 0o644, 0, linkable=True)
+    write(client, ino, 5000)
+    assert client.link(ALICE, ino, folder, b"f").nlink == 1
+    assert client.link(ALICE, ino, ROOT, b"g").nlink == 2
+    client.unlink(ALICE, folder, b"f", skip_trash=True)
+    assert client.lookup(ALICE, ROOT, b"g")[1].nlink == 1
+    client.unlink(ROOT_USER, ROOT, b"g", skip_trash=True)
+    with refused(errno.ENOENT):
+        client.link(ALICE, ino, folder, b"again")
+    client.close(ino)
+    with refused(errno.ENOENT):
+        client.getattr(ino)
+
+
+def test_linked_file_outlives_its_handle(client: MetaClient) -> None:
+    ino, _ = client.tmpfile(ALICE, ROOT, 0o644, 0, linkable=True)
+    write(client, ino, 5000)
+    client.link(ROOT_USER, ino, ROOT, b"f")
+    client.close(ino)
+    assert client.engine.sustained(client.sid) == []
+    assert client.lookup(ALICE, ROOT, b"f")[1].length == 5000
+    only_here, _ = client.tmpfile(ALICE, ROOT, 0o644, 0, linkable=False)
+    with refused(errno.ENOENT):
+        client.link(ROOT_USER, only_here, ROOT, b"g")
+    client.close(only_here)
+
+
 def test_attributes_of_an_unlinked_open_file_stay(client: MetaClient) -> None:
     ino, _ = client.create(ROOT_USER, ROOT, b"f", 0o644, 0, os.O_RDWR)
     client.setxattr(ROOT_USER, ino, b"user.a", b"1", 0)

@@ -271,6 +271,12 @@ class ToyFs:
                 self._resize(self.nodes[ino], 0)
             return self._found(ino), self._opened(ino)
 
+    def tmpfile(
+        self, cred: Cred, parent: Inode, mode: int, umask: int, flags: int
+    ) -> tuple[Found, Opened]:
+        self._enter("tmpfile", cred, parent)
+        raise posix_error(errno.EOPNOTSUPP)
+
     def open(self, cred: Cred, ino: Inode, flags: int) -> Opened:
         self._enter("open", cred, ino, flags)
         with self.lock:

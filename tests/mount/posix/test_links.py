@@ -6,11 +6,13 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.users import refused
+from tests.support.users import ALICE, STAFF, refused
 
 PAUSE_S = 0.02
 
@@ -193,11 +195,82 @@ def test_removing_the_wrong_kind_is_refused(place: Path) -> None:
 
 
 def test_unnamed_temporary_files(place: Path) -> None:
-    """O_TMPFILE, where the file system has it; tempfile does without elsewhere."""
-    import tempfile
-
-    with tempfile.TemporaryFile(dir=place) as file:
-        file.write(b"x" * 5000)
-        file.flush()
-        assert os.fstat(file.fileno()).st_size == 5000
+    with opened_unnamed(place) as fd:
+        assert os.write(fd, b"x" * 5000) == 5000
+        os.fsync(fd)
+        os.setxattr(fd, "user.x", b"1")
+        status = os.fstat(fd)
+        assert (status.st_size, status.st_nlink, status.st_mode) == (5000, 0, stat.S_IFREG | 0o640)
+        assert os.pread(fd, 6000, 0) == b"x" * 5000
+        with open(f"/proc/self/fd/{fd}", "rb") as again:
+            assert again.read() == b"x" * 5000
         assert os.listdir(place) == []
+
+
+def test_unnamed_file_is_given_a_name(place: Path) -> None:
+    """How a file appears with all its content, or not at all."""
+    with opened_unnamed(place) as fd:
+        os.write(fd, b"content")
+        os.setxattr(fd, "user.x", b"1")
+        name_unnamed(fd, place, "f")
+        assert os.fstat(fd).st_nlink == 1
+        assert (place / "f").read_bytes() == b"content"
+        assert os.stat(place / "f").st_ino == os.fstat(fd).st_ino
+        with refused(errno.EEXIST):
+            name_unnamed(fd, place, "f")
+        name_unnamed(fd, place, "g")
+        os.write(fd, b", more")
+        os.unlink(place / "f")
+    assert os.listdir(place) == ["g"]
+    assert (place / "g").read_bytes() == b"content, more"
+    assert os.getxattr(place / "g", "user.x") == b"1"
+    assert os.stat(place / "g").st_nlink == 1
+
+
+def test_what_unnamed_files_refuse(place: Path) -> None:
+    with opened_unnamed(place, os.O_EXCL) as fd, refused(errno.ENOENT):
+        name_unnamed(fd, place, "f")
+    with opened_unnamed(place) as fd:
+        name_unnamed(fd, place, "f")
+        os.unlink(place / "f")
+        with refused(errno.ENOENT):
+            name_unnamed(fd, place, "f")
+    (place / "d").mkdir(0o755)
+    with refused(errno.EACCES):
+        ALICE.run(opened_unnamed(place / "d").__enter__)
+    with refused(errno.EINVAL):
+        os.open(place, os.O_TMPFILE | os.O_RDONLY)
+    with refused(errno.ENOENT):
+        os.open(place / "none", os.O_TMPFILE | os.O_RDWR)
+
+
+def test_unnamed_files_take_owner_and_mode_as_others_do(place: Path) -> None:
+    os.chown(place, 0, STAFF)
+    os.chmod(place, 0o2777)
+    with opened_unnamed(place, umask=0o027, mode=0o666) as fd:
+        status = os.fstat(fd)
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (0, STAFF, 0o640)
+
+
+@contextmanager
+def opened_unnamed(
+    folder: Path, flags: int = 0, *, mode: int = 0o640, umask: int = 0o022
+) -> Iterator[int]:
+    before = os.umask(umask)
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | flags, mode)
+    finally:
+        os.umask(before)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def name_unnamed(fd: int, folder: Path, name: str) -> None:
+    """As open(2) tells: by way of /proc, which linkat(2) is to follow."""
+    with_linkat = os.open(folder, os.O_PATH)
+    try:
+        os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=with_linkat)
+    finally:
+        os.close(with_linkat)

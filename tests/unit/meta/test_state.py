@@ -54,6 +54,19 @@ def test_file_closed_before_its_unlink_is_known_is_released_then() -> None:
     assert files.unlinked([ino]) == [ino]
 
 
+def test_file_made_without_a_name_is_an_ordinary_one_once_it_is_linked() -> None:
+    files, ino = OpenFiles(), Inode(7)
+    files.opened(ino)
+    files.unlinked([ino])
+    assert not files.is_linkable(ino)
+    files.may_be_linked(ino)
+    assert files.is_linkable(ino)
+    files.linked(ino)
+    assert not files.is_linkable(ino)
+    assert files.nameless() == set()
+    assert not files.closed(ino)
+
+
 def test_one_hourly_directory_serves_the_hour() -> None:
     engine = MemEngine()
     format_engine(engine, trash_days=1)

@@ -61,6 +61,7 @@ def test_lines_look_like_those_of_juicefs(vfs: VFS) -> None:
     vfs.symlink(ME, d, b"s", b"aa")
     vfs.link(ME, f, d, b"h")
     vfs.setxattr(ME, f, b"user.a", b"1", 0)
+    found, opened_file = vfs.tmpfile(ME, d, 0o600, 0, os.O_RDWR)
     assert log.lines() == [
         "lookup (1,d): - no such file or directory",
         f"mkdir (1,d,?rwxr-xr-x:00755): ({d},[drwxr-xr-x:0040755,2,0,0,A,M,C,4096]) - OK",
@@ -73,7 +74,10 @@ def test_lines_look_like_those_of_juicefs(vfs: VFS) -> None:
         f"symlink ({d},s,aa): ({f + 1},[lrwxrwxrwx:0120777,1,0,0,A,M,C,2]) - OK",
         f"link ({f},{d},h): ({f},[-rw-r--r--:0100644,2,0,0,A,M,C,3]) - OK",
         f"setxattr ({f},user.a,1,0) - OK",
+        f"tmpfile ({d},,-rw-------:0100600):"
+        f" ({found.ino},[-rw-------:0100600,0,0,0,A,M,C,0]) [fh:{opened_file.fh}] - OK",
     ]
+    close(vfs, found.ino, opened_file.fh)
     close(vfs, f, fh)
 
 
