@@ -23,6 +23,9 @@ COMMANDS = {
     "version": ("version", "ADMIN", "Show version"),
     "status": ("status", "INSPECTOR", "Show status of a volume"),
     "info": ("info", "INSPECTOR", "Show internal information of a path or inode"),
+    "stats": ("stats", "INSPECTOR", "Show what a mount does, as figures"),
+    "profile": ("profile", "INSPECTOR", "Show which operations of a mount take the time"),
+    "warmup": ("warmup", "TOOL", "Bring files into the cache of a mount"),
     "mount": ("mount", "SERVICE", "Mount a volume"),
     "umount": ("umount", "SERVICE", "Unmount a volume"),
 }

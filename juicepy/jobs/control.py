@@ -13,12 +13,12 @@ import json
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from juicepy.errors import Refused, posix_error
 
-INFO = 1005
+FILL_CACHE, INFO = 1004, 1005
 
 _PROGRESS, _DATA = 0xFE, 0xFF
 _PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.3
@@ -60,6 +60,19 @@ def info(path: str, ino: int, *, recursive: bool, raw: bool, strict: bool, **how
     found = json.loads(ask(path, INFO, body, **how))
     if found.get("Failed"):
         raise OSError(errno.ENOENT, found.get("Reason") or os.strerror(errno.ENOENT))
+    return found
+
+
+def fill_cache(
+    path: str, paths: Sequence[bytes], threads: int, action: int, *, background: bool, **how: Any
+) -> dict[str, Any]:
+    """Warm (0), evict (1) or check (2) what lies at paths below the root of the mount.
+
+    The counts of mount-surface.md 3: FileCount, SliceCount, TotalBytes, MissBytes, Locations.
+    """
+    text = b"\n".join(paths)
+    body = struct.pack(">I", len(text)) + text + struct.pack(">HBB", threads, background, action)
+    found: dict[str, Any] = json.loads(ask(path, FILL_CACHE, body, **how))
     return found
 
 

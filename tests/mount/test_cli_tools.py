@@ -1,0 +1,175 @@
+"""`jfs stats`, `profile` and `warmup` on our mounts and on those of JuiceFS."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import OURS, PEER, Mount, Program
+from tests.support.volumes import Volume, new_volume
+from tests.support.waiting import wait_for
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    volume = new_volume(f"sqlite3://{tmp_path}/meta.db", tmp_path)
+    volume.format(OURS)
+    return volume
+
+
+@pytest.fixture(params=[OURS, PEER], ids=str)
+def mount(request: pytest.FixtureRequest, volume: Volume) -> Iterator[Mount]:
+    program: Program = request.param
+    with volume.mounted(OURS) as writer:
+        (writer.path / "d" / "e").mkdir(parents=True)
+        for number in range(3):
+            (writer.path / "d" / f"f{number}").write_bytes(os.urandom(5 * MIB))
+        (writer.path / "d" / "e" / "small").write_bytes(b"x" * 1000)
+        os.symlink("d", writer.path / "link")
+    with volume.mounted(program) as mount:
+        yield mount
+
+
+def cached(mount: Mount, path: str = "d") -> float:
+    out = OURS.run("warmup", "--check", mount.path / path).stdout
+    found = re.search(r"\((\d+\.\d)%\) are cached", out)
+    assert found, out
+    return float(found[1])
+
+
+def test_warmup_fills_and_empties_the_cache(mount: Mount) -> None:
+    assert cached(mount) == 0.0
+    done = OURS.run("warmup", mount.path / "d", "-p", "4")
+    assert re.search(r"4 files cached, 15\.00 MiB \(15729640 Bytes\) in \d", done.stdout)
+    wait_for(lambda: cached(mount) == 100.0, "the blocks in their files")
+    assert "/raw" not in OURS.run("warmup", "--check", mount.path / "d").stdout
+    OURS.run("warmup", "--evict", mount.path / "d" / "f0")
+    assert cached(mount, "d/f0") == 0.0
+    assert cached(mount, "link/f1") == 100.0
+    OURS.run("warmup", "--background", mount.path / "d" / "f0")
+    wait_for(lambda: cached(mount) == 100.0, "the work in the background")
+
+
+def test_warmup_of_a_list(mount: Mount, tmp_path: Path) -> None:
+    listed = tmp_path / "list"
+    listed.write_text(f"{mount.path}/d/f0\n\n{mount.path}/d/e\n")
+    done = OURS.run("warmup", "--file", listed)
+    assert "2 files cached" in done.stdout
+    wait_for(lambda: cached(mount, "d/e") == 100.0, "the blocks in their files")
+    assert cached(mount, "d/f1") == 0.0
+
+
+def test_warmup_tells_what_could_not_be_read(volume: Volume) -> None:
+    with volume.mounted(OURS) as mount:
+        (mount.path / "f").write_bytes(os.urandom(4 * MIB))
+        for path in Path(volume.bucket).rglob("*_*_*"):
+            path.unlink()
+        done = OURS.run("warmup", mount.path / "f", check=False)
+        assert done.code == 1
+        assert "could not be cached" in done.stderr
+
+
+def test_stats_show_what_happens(mount: Mount) -> None:
+    with subprocess.Popen(
+        [OURS.executable, "stats", mount.path, "--interval", "0.5", "-c", "6", "-l", "1"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as stats:
+        for _ in range(40):
+            (mount.path / "d" / "new").write_bytes(b"x" * 10_000)
+            time.sleep(0.05)
+        out, _ = stats.communicate(timeout=30)
+    titles, names, *rows = out.splitlines()
+    assert "usage" in titles
+    assert "fuse" in titles
+    assert names.startswith(" cpu  ")
+    assert len(rows) == 6
+    assert len({len(row) for row in (titles, names, *rows)}) == 1
+    operations = [int(row.split("|")[1].split()[0]) for row in rows]
+    assert max(operations) > 20
+    assert operations[0] == 0
+    written = [row.split("|")[1].split()[-1] for row in rows]
+    assert any(each not in ("0", "0K") for each in written)
+
+
+def test_profile_follows_the_mount(mount: Mount) -> None:
+    tables: list[list[str]] = []
+
+    def collect(lines: Iterator[str]) -> None:
+        for line in lines:
+            if line.startswith("> profile of "):
+                tables.append([])
+            elif line.strip():
+                tables[-1].append(line)
+
+    words = [OURS.executable, "profile", mount.path, "--interval", "1", "-u", "0,4711"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as profile:
+        assert profile.stdout is not None
+        reader = threading.Thread(target=collect, args=[profile.stdout])
+        reader.start()
+        end = time.monotonic() + 60
+        while len(tables) < 3 and time.monotonic() < end:  # the third begins: two are whole
+            (mount.path / "d" / "f1").read_bytes()
+            (mount.path / "d" / "probe").touch()
+            (mount.path / "d" / "probe").unlink()
+        profile.send_signal(signal.SIGINT)
+        reader.join()
+    rows = [line.split() for line in tables[1][1:]]
+    assert {"open", "create", "unlink"} <= {row[0] for row in rows}
+    shares = [float(row[-1]) for row in rows]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_profile_of_a_saved_log(mount: Mount, tmp_path: Path) -> None:
+    saved = tmp_path / "log"
+    with saved.open("wb") as out, (mount.path / ".accesslog").open("rb", buffering=0) as log:
+        (mount.path / "d" / "probe").touch()
+        (mount.path / "d" / "probe").unlink()
+        while b"unlink" not in (data := log.read(1 << 16)):
+            out.write(data)
+        out.write(data)
+    ours = OURS.run("profile", saved, "--interval", "0").stdout
+    theirs = PEER.run("profile", saved, "--interval", "0").stdout
+
+    def counts(text: str) -> dict[str, int]:
+        found = re.findall(r"^(\w+) +(\d+) +\d+ +\d+ +[\d.]+ *$", text, re.MULTILINE)
+        return {name: int(count) for name, count in found}
+
+    assert counts(ours)["unlink"] == 1
+    assert counts(ours) == counts(theirs)
+    assert counts(OURS.run("profile", saved, "--interval", "0", "-u", "4711").stdout) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["stats", "PLACE"], "is not a JuiceFS mount point"),
+        (["stats", "PLACE/nosuch"], "is not a JuiceFS mount point"),
+        (["stats", "PLACE", "--interval", "0"], "--interval 0"),
+        (["stats", "PLACE", "--schema", "x"], "--schema 'x'"),
+        (["profile", "PLACE"], "is not a JuiceFS mount point"),
+        (["profile", "PLACE", "-p", "x"], "--pid 'x'"),
+        (["profile", "PLACE", "--interval", "0"], "--interval 0"),
+        (["warmup", "PLACE"], "is not inside a JuiceFS mount"),
+        (["warmup", "PLACE/nosuch"], "No such file"),
+        (["warmup"], "no PATH"),
+        (["warmup", "PLACE", "--evict", "--check"], "exclude each other"),
+        (["warmup", "PLACE", "-p", "0"], "--threads 0"),
+        (["warmup", "-f", "PLACE/nosuch"], "nosuch"),
+    ],
+)
+def test_bad_input_gets_one_line(words: list[str], told: str, tmp_path: Path) -> None:
+    done = OURS.run(*(word.replace("PLACE", str(tmp_path)) for word in words), check=False)
+    assert done.code == 1
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
