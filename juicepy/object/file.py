@@ -9,11 +9,15 @@ A put leaves its data to the kernel, as the real client's does; `sync`, which fs
 file calls, takes to the disk what was put since the last one. Measured on ext4 for 4 KiB: 0.02 ms
 a put, 0.4 ms with its own fdatasync.
 
+Of other file systems sync touches none, as sync(2) would: one of them may lie in a file of the very
+mount that these objects are of, and then waits for us.
+
 Calls block as long as the file system does: there is no time-out to set on a local file.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import random
@@ -26,9 +30,11 @@ from juicepy.object.storage import ObjectInfo
 from juicepy.object.target import Target
 from juicepy.types import Buffer
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
 TEMPORARY = ".jfs."
 _NAME_BYTES = 200  # stored: how much of a name is in its temporary one
-_MAX_UNSYNCED = 1000  # paths to remember; beyond, the whole system is synced
+_MAX_UNSYNCED = 1000  # paths to remember; beyond, all of the file system is synced
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _KEPT = {errno.EACCES, errno.ENOSPC, errno.ETIMEDOUT, errno.EIO}
 _ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR))
@@ -119,7 +125,7 @@ class FileStorage:
             paths, self._unsynced = self._unsynced, set()
         try:
             if paths is None:
-                os.sync()
+                _sync_file_system(_bucket(self._root))
                 return
             for path in paths:
                 _sync_path(path)
@@ -195,6 +201,17 @@ def _read(fd: int, off: int, size: int) -> bytes:
         parts.append(data)
         got += len(data)
     return b"".join(parts)
+
+
+def _sync_file_system(folder: str) -> None:
+    """syncfs(2) of what the directory is on: of the objects, as they are all below it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if _libc.syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), folder)
+    finally:
+        os.close(fd)
 
 
 def _sync_path(path: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from juicepy.errors import ObjectNotFound
+from juicepy.object import file
 from juicepy.object.file import FileStorage
 
 
@@ -66,22 +69,32 @@ def test_sync_takes_files_then_directories_to_the_disk(
     assert synced == []
 
 
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Directories whose file systems were synced. No other may be: it may be waiting for us."""
+    syncfs, paths = file._libc.syncfs, []
+
+    def note(fd: int) -> int:
+        paths.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return int(syncfs(fd))
+
+    monkeypatch.setattr(file, "_libc", SimpleNamespace(syncfs=note))
+    monkeypatch.setattr(os, "sync", lambda: paths.append("everything"))
+    return paths
+
+
 def test_many_puts_are_synced_by_one_call(
-    storage: FileStorage, synced: list[str], monkeypatch: pytest.MonkeyPatch
+    storage: FileStorage, tmp_path: Path, synced: list[str], whole: list[str]
 ) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"))
     for number in range(1200):
         storage.put(f"a/{number}", b"")
     storage.sync()
-    assert (calls, synced) == (["sync"], [])
+    assert (whole, synced) == ([str(tmp_path)], [])
 
 
 def test_failed_sync_is_told_and_made_good_by_the_next(
-    storage: FileStorage, monkeypatch: pytest.MonkeyPatch
+    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: list[str]
 ) -> None:
-    calls: list[str] = []
-
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, "disk")
 
@@ -90,9 +103,23 @@ def test_failed_sync_is_told_and_made_good_by_the_next(
         broken.setattr(os, "fsync", fail)
         with pytest.raises(OSError, check=lambda error: error.errno == errno.EIO):
             storage.sync()
-    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"))
     storage.sync()
-    assert calls == ["sync"]
+    assert whole == [str(tmp_path)]
+
+
+def test_failed_sync_of_the_whole_is_told(
+    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1200):
+        storage.put(f"a/{number}", b"")
+
+    def fail(fd: int) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(file, "_libc", SimpleNamespace(syncfs=fail))
+    with pytest.raises(OSError, check=lambda error: error.errno == errno.EIO):
+        storage.sync()
 
 
 def test_failed_put_leaves_the_old_object_and_nothing_else(
