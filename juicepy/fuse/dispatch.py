@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from juicepy.fuse.passthrough import Passthrough
 from juicepy.fuse.readdir import fill, fill_plus
 from juicepy.fuse.setid import SetIdBits
 from juicepy.types import (
+    KERNEL,
     Buffer,
     Cred,
     Fh,
@@ -40,6 +42,7 @@ Handler = Callable[..., Reply]
 NO_REPLY: list[Buffer] = []  # compared by identity
 
 _NS = 1_000_000_000
+_CACHED_TIMES = wire.FATTR_MTIME | wire.FATTR_CTIME
 _STAT_BLOCK = 4096
 _MAX_COPY = 0x7FFFF000  # the old reply counts in 32 bits
 
@@ -139,6 +142,8 @@ class Dispatcher:
             change = self._setid.dropped_by_chown(cred, ino, change)
         if not valid & ~wire.FATTR_CTIME:
             cred, change = self._setid.of_empty_chown(cred, ino)
+        if self._agreed.has(wire.WRITEBACK_CACHE):
+            cred, change = _without_cached_times(cred, valid, change)
         handle = fh if valid & wire.FATTR_FH else None
         new_size = size if valid & wire.FATTR_SIZE else None
         if valid & wire.FATTR_KILL_SUIDGID and new_size is not None:
@@ -448,6 +453,20 @@ def _sized(value: bytes, size: int) -> bytes:
     if len(value) > size:
         raise posix_error(errno.ERANGE)
     return value
+
+
+def _without_cached_times(cred: Cred, valid: int, change: SetAttr) -> tuple[Cred, SetAttr]:
+    """Who changes what, where the kernel keeps mtime and ctime while it holds written pages.
+
+    It tells them with a truncation, which sets them anyway; by themselves, whoever happens to
+    flush the pages; and as values in place of "now", which others than the owner may ask for.
+    """
+    if valid & wire.FATTR_SIZE:
+        return cred, replace(change, mtime_ns=None, ctime_ns=None)
+    times = valid & (_CACHED_TIMES | wire.FATTR_ATIME | wire.FATTR_ATIME_NOW)
+    is_now = valid & wire.FATTR_ATIME_NOW or not valid & wire.FATTR_ATIME
+    is_kernels = times & _CACHED_TIMES == _CACHED_TIMES and valid & ~wire.FATTR_FH == times
+    return (KERNEL if is_kernels and is_now else cred), change
 
 
 def _change(

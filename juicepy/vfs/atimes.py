@@ -26,8 +26,8 @@ class AccessTimes:
 
     def read(self, handle: FileHandle) -> None:
         """Data was read. Asks once a second per handle, and again after the file has changed."""
-        if not self.are_kept or handle.flags & os.O_NOATIME:
-            return
+        if not self.are_kept or handle.flags & os.O_NOATIME or not handle.is_readable:
+            return  # what is open for writing only is read by the kernel, to fill a page
         state = handle.file.version, int(time.monotonic())
         if handle.accessed != state:
             handle.accessed = state

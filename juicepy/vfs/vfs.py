@@ -340,8 +340,6 @@ class VFS:
         handle = self._file_handles.find(fh)
         if handle is None:
             return [self._streams.get(fh).stream.read(cred, offset, size)]
-        if not handle.is_readable:
-            raise posix_error(errno.EBADF)
         if handle.file.is_gone:
             raise posix_error(errno.ESTALE)
         pieces = handle.file.read(offset, size, self.options.attr_cache_s)

@@ -25,9 +25,14 @@ FLAGS = {  # of format, of mount
     "redis": (("--trash-days", "1"), ("--atime-mode", "relatime")),
     "sqlite": (("--trash-days", "0"), ("--atime-mode", "strictatime")),
     "whole": (("--trash-days", "0"), ("--open-mode", "whole")),
+    "written": (("--trash-days", "1"), ("-o", "writeback_cache", "--atime-mode", "relatime")),
 }
-ENGINES = {"whole": "redis"}
-DATA = ("test_copies", "test_holes", "test_opening")  # what whole-file mode has a part in
+ENGINES = {"whole": "redis", "written": "redis"}
+# modes that run only what they have a part in
+PARTS = {
+    "whole": ("test_copies", "test_holes", "test_opening"),
+    "written": ("test_flags", "test_opening", "test_permissions", "test_times"),
+}
 ALWAYS = ("--enable-ioctl", "--enable-cap", "-o", "dev,suid")
 
 _numbers = itertools.count()
@@ -36,9 +41,9 @@ _numbers = itertools.count()
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "base" in metafunc.fixturenames:
         given = metafunc.config.getoption("--posix-dir")
-        kinds = ["given"] if given else ["local", *FLAGS]
-        if "whole" in kinds and metafunc.module.__name__.rpartition(".")[2] not in DATA:
-            kinds.remove("whole")
+        module = metafunc.module.__name__.rpartition(".")[2]
+        own = [kind for kind in FLAGS if kind not in PARTS or module in PARTS[kind]]
+        kinds = ["given"] if given else ["local", *own]
         metafunc.parametrize("base", kinds, indirect=True, scope="session")
 
 
