@@ -28,6 +28,7 @@ from juicepy.meta.redis import url as redis_url
 from juicepy.meta.redis.keys import Keys
 from juicepy.meta.redis.leftovers import Leftovers, scan_hash, scan_keys
 from juicepy.meta.redis.link import Link, ReplyRefused
+from juicepy.meta.redis.names import NameSet
 from juicepy.meta.redis.scripts import COMMIT, LOOKUP, pack
 from juicepy.meta.redis.sessions import Sessions
 from juicepy.meta.redis.transaction import Transactions
@@ -149,12 +150,11 @@ class RedisEngine:
         return decode_slices(b"".join(records))
 
     def list_dir(self, ino: Inode, *, with_attrs: bool) -> Iterator[list[DirEntry]]:
-        seen: set[bytes] = set()
+        seen = NameSet()
         for page in scan_hash(self._link, self._keys.directory(ino), _DIR_PAGE):
-            fresh = [(name, raw) for name, raw in page if name not in seen]
+            fresh = [(name, raw) for name, raw in page if seen.add(name)]
             if not fresh:
                 continue
-            seen.update(name for name, _ in fresh)
             entries = []
             for name, raw in fresh:
                 entry = decode_entry(raw)
