@@ -484,6 +484,19 @@ def test_an_allocation_beyond_the_volume_is_refused(client: MetaClient) -> None:
         client.fallocate(ROOT_USER, ino, 0, 0, room + (1 << 30))
 
 
+def test_the_longest_value_of_an_xattr_is_kept_or_has_no_room(client: MetaClient) -> None:
+    """On MySQL the column that JuiceFS made is one byte too short."""
+    ino = make_file(client, b"f")
+    try:
+        client.setxattr(ROOT_USER, ino, b"user.a", b"x" * 65536, 0)
+    except OSError as error:
+        assert error.errno == errno.ENOSPC  # noqa: PT017
+        assert client.listxattr(ROOT_USER, ino) == []
+    else:
+        assert client.getxattr(ROOT_USER, ino, b"user.a") == b"x" * 65536
+    client.setxattr(ROOT_USER, ino, b"user.a", b"x" * 65535, 0)
+
+
 def test_xattrs(client: MetaClient) -> None:
     ino = make_file(client, b"f")
     client.setxattr(ROOT_USER, ino, b"user.a", b"1\0\xff", 0)

@@ -10,9 +10,10 @@ import errno
 from collections import defaultdict
 from typing import Any
 
+from juicepy.errors import posix_error
 from juicepy.meta.codec import encode_refs, encode_slices
-from juicepy.meta.sql.database import Conflict, Link
-from juicepy.meta.sql.dialects import Dialect
+from juicepy.meta.sql.database import Conflict, DriverError, Link
+from juicepy.meta.sql.dialects import Dialect, Fault
 from juicepy.meta.sql.rows import kind_of, node_values, signed
 from juicepy.meta.sql.statements import Statements
 from juicepy.meta.sql.transaction import SqlSource
@@ -162,7 +163,12 @@ class Commit:
         if writes.xattrs_dropped:
             link.change_in(s.drop_xattrs, sorted(writes.xattrs_dropped))
         for (ino, name), value in writes.xattrs.items():
-            self._xattr(ino, name, value)
+            try:
+                self._xattr(ino, name, value)
+            except DriverError as error:
+                if error.fault is Fault.VALUE:  # MySQL's column ends at 65535 bytes
+                    raise posix_error(errno.ENOSPC) from error
+                raise
 
     def _xattr(self, ino: Inode, name: bytes, value: bytes | None) -> None:
         link, s = self._link, self._s
