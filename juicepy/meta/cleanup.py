@@ -25,6 +25,7 @@ DeleteSlice = Callable[[SliceId, int], None]
 
 _CLOSE_S = 10.0  # what is not deleted by then is left to the hourly job of any client
 _FILES_AT_ONCE = 10_000
+_WAITING = 1000  # files that wait for a worker
 
 
 class Deleter:
@@ -34,12 +35,24 @@ class Deleter:
         self._engine = engine
         self.delete_slice: DeleteSlice | None = None
         self._workers = Workers("delete", threads)
+        self._room = threading.Semaphore(_WAITING)
         self._stopping = threading.Event()
 
     def later(self, ino: Inode, length: int) -> None:
-        """Delete a file's data soon; a failure leaves it to the hourly job."""
-        if self.delete_slice is not None and not self._stopping.is_set():
-            self._workers.run(self._file_quietly, ino, length)
+        """Delete a file's data soon; a failure leaves it to the hourly job.
+
+        Who removes files faster than the workers do this has to lend a hand.
+        """
+        if self.delete_slice is None or self._stopping.is_set():
+            return
+        if self._room.acquire(blocking=False):
+            self._workers.run(self._waited, ino, length)
+        else:
+            self._file_quietly(ino, length)
+
+    def _waited(self, ino: Inode, length: int) -> None:
+        self._room.release()
+        self._file_quietly(ino, length)
 
     def _file_quietly(self, ino: Inode, length: int) -> None:
         if self._stopping.is_set():
