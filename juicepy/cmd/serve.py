@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from juicepy.cmd.exporter import exporting
+from juicepy.cmd.memory import trimming
 from juicepy.cmd.mount_options import METRICS_ADDRESS
 from juicepy.cmd.volume_options import driver_settings, passphrase
 from juicepy.errors import Refused
@@ -68,6 +69,9 @@ def _run(
 
     metrics = new_metrics(volume, options.vfs, dict(options.labels))
     with ExitStack() as stack:
+        trimmer = trimming()
+        if trimmer is not None:
+            stack.callback(trimmer.start().close)
         fall_back = options.metrics_address == METRICS_ADDRESS
         exporter = exporting(options.metrics_address, metrics.exposition, fall_back=fall_back)
         address = stack.enter_context(exporter)
