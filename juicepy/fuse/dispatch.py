@@ -458,15 +458,15 @@ def _sized(value: bytes, size: int) -> bytes:
 def _without_cached_times(cred: Cred, valid: int, change: SetAttr) -> tuple[Cred, SetAttr]:
     """Who changes what, where the kernel keeps mtime and ctime while it holds written pages.
 
-    It tells them with a truncation, which sets them anyway; by themselves, whoever happens to
-    flush the pages; and as values in place of "now", which others than the owner may ask for.
+    It tells them with a truncation, which sets them anyway; as values in place of "now", which
+    others than the owner may ask for; and by themselves, whoever happens to flush the pages.
     """
     if valid & wire.FATTR_SIZE:
         return cred, replace(change, mtime_ns=None, ctime_ns=None)
-    times = valid & (_CACHED_TIMES | wire.FATTR_ATIME | wire.FATTR_ATIME_NOW)
-    is_now = valid & wire.FATTR_ATIME_NOW or not valid & wire.FATTR_ATIME
-    is_kernels = times & _CACHED_TIMES == _CACHED_TIMES and valid & ~wire.FATTR_FH == times
-    return (KERNEL if is_kernels and is_now else cred), change
+    if change.atime_now and None is not change.mtime_ns == change.ctime_ns:
+        return cred, replace(change, mtime_now=True, mtime_ns=None, ctime_ns=None)
+    is_kernels = valid & ~wire.FATTR_FH == _CACHED_TIMES
+    return (KERNEL if is_kernels else cred), change
 
 
 def _change(

@@ -217,7 +217,7 @@ def new_attr(
 def changed_attr(attr: Attr, change: SetAttr, cred: Cred, now_ns: int) -> Attr:
     """The attributes after setattr; the very same object if nothing changes. EPERM, EACCES."""
     # the kernel tells the times of what it has let through before
-    if change.flags is None and attr.flags & (IMMUTABLE | APPEND) and cred is not KERNEL:
+    if change.flags is None and attr.flags & _fixing(change) and cred is not KERNEL:
         raise posix_error(EPERM)
     new = attr.with_()
     owns = cred.is_root or cred.uid == attr.uid
@@ -243,6 +243,13 @@ def changed_attr(attr: Attr, change: SetAttr, cred: Cred, now_ns: int) -> Attr:
         return attr
     new.ctime_ns = now_ns if change.ctime_ns is None else change.ctime_ns
     return new
+
+
+def _fixing(change: SetAttr) -> int:
+    """The flags that forbid a change: to what is append-only both times may be set to now."""
+    keeps = (change.mode, change.uid, change.gid) == (None, None, None)
+    now = change.atime_now and change.mtime_now
+    return IMMUTABLE if keeps and now else IMMUTABLE | APPEND
 
 
 def _change_owner(new: Attr, attr: Attr, change: SetAttr, cred: Cred) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +73,7 @@ def test_an_immutable_file_does_not_change(place: Path, path: Path) -> None:
         lambda: os.chmod(path, 0o777),
         lambda: os.chown(path, 1, 1),
         lambda: os.utime(path, (1, 1)),
+        lambda: os.utime(path),
         lambda: os.setxattr(path, "user.a", b"1"),
     ):
         with refused(errno.EPERM):
@@ -99,6 +102,33 @@ def test_an_append_only_file_grows(place: Path, path: Path) -> None:
         with refused(errno.EPERM):
             os.ftruncate(file.fileno(), 0)
     assert path.read_bytes() == b"content and more"
+
+
+def test_times_of_an_append_only_file_may_only_be_set_to_now(path: Path) -> None:
+    os.utime(path, (1, 1))
+    set_flags(path, APPEND)
+    before = time.time() - 1
+    os.utime(path)
+    status = os.stat(path)
+    assert min(status.st_atime, status.st_mtime, status.st_ctime) > before
+    for times in ([1, 1], [NOW, 1], [1, NOW], [NOW, OMIT]):  # mtime alone: see docs/semantics
+        with refused(errno.EPERM):
+            set_times(path, *times)
+    set_times(path, NOW, NOW)
+    set_times(path, OMIT, OMIT)
+    assert path.read_bytes() == b"content"
+
+
+NOW, OMIT = (1 << 30) - 1, (1 << 30) - 2  # as nanoseconds, in utimensat(2)
+
+
+def set_times(path: Path, atime: int, mtime: int) -> None:
+    """Nanoseconds after 1970, or NOW or OMIT."""
+    times = struct.pack("qqqq", 0, atime, 0, mtime)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.utimensat(-100, os.fsencode(path), times, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def test_flags_of_directories(place: Path, path: Path) -> None:
