@@ -24,7 +24,7 @@ from tests.support.programs import OURS, Mount, discard
 from tests.support.volumes import Volume, new_volume
 
 TRASH_DAYS = {"redis": "1", "sqlite": "0"}
-SECONDS = {"local": 3.0, "redis": 30.0, "sqlite": 30.0}
+SECONDS = {"local": 2.0, "redis": 10.0, "sqlite": 10.0}
 KEPT_SEEDS = [1]  # every seed that ever failed, and one so that there is one
 STEPS = 150
 PAGE = mmap.PAGESIZE

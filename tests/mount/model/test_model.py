@@ -23,7 +23,7 @@ from tests.support.volumes import new_volume
 
 TRASH_DAYS = {"redis": "1", "sqlite": "0"}
 MOUNTING = ("-o", "dev,suid")
-SECONDS = {"local": 5.0, "redis": 50.0, "sqlite": 50.0}
+SECONDS = {"local": 3.0, "redis": 15.0, "sqlite": 15.0}
 BATCH = settings(  # of one seed
     max_examples=15,
     stateful_step_count=40,
