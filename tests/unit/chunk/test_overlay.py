@@ -36,7 +36,7 @@ def painted(pieces: list[Slice]) -> Seen:
     return seen
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(slices(), st.integers(0, SPAN), st.integers(0, SPAN))
 def test_view_shows_what_painting_in_order_shows(pieces: list[Slice], begin: int, end: int) -> None:
     view = build(pieces, begin, end)

@@ -47,7 +47,7 @@ u64 = st.integers(0, 2**64 - 1)
 ns = st.integers(-(2**40) * SECOND, 2**40 * SECOND)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.builds(
         Attr,

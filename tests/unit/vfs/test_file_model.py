@@ -53,7 +53,7 @@ class Model:
         return bytes(seen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps, st.sampled_from(["none", "lz4"]), st.integers(0, 1 << 30))
 def test_reads_see_all_writes(
     plan: list[tuple[str, int, int, int]], compression: str, seed: int
