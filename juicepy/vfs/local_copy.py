@@ -46,7 +46,7 @@ class LocalCopy:
     def write(self, offset: int, data: memoryview) -> None:
         self._leave_cache()
         self._written.append((offset, offset + len(data)))
-        _write_all(self.fd, data, offset)
+        write_all(self.fd, data, offset)
 
     def follow(self, length: int) -> None:
         """Become what the committed slices of the file make now. OSError."""
@@ -82,7 +82,7 @@ class LocalCopy:
             return
         while begin < end:
             size = min(end - begin, len(ZEROS))
-            _write_all(self.fd, memoryview(ZEROS)[:size], base + begin)
+            write_all(self.fd, memoryview(ZEROS)[:size], base + begin)
             begin += size
 
     def _leave_cache(self) -> None:
@@ -91,7 +91,8 @@ class LocalCopy:
             self._whole.files.discard(self._name)
 
 
-def _write_all(fd: int, data: memoryview, offset: int) -> None:
+def write_all(fd: int, data: memoryview, offset: int) -> None:
+    """pwrite(2) until nothing is left."""
     done = 0
     while done < len(data):
         done += os.pwrite(fd, data[done:], offset + done)

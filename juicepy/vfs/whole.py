@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Mapping
 from concurrent.futures import Future
 
@@ -18,7 +17,7 @@ from juicepy.chunk.store import BlockStore, Part
 from juicepy.concurrency import Lock, Workers
 from juicepy.meta.client import MetaClient
 from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Inode, Slice
-from juicepy.vfs.local_copy import LocalCopy
+from juicepy.vfs.local_copy import LocalCopy, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -119,10 +118,7 @@ class WholeFileMode:
         return tasks
 
     def _put(self, fd: int, where: int, part: Part) -> None:
-        data = memoryview(self._store.read_through(part))
-        done = 0
-        while done < len(data):
-            done += os.pwrite(fd, data[done:], where + done)
+        write_all(fd, memoryview(self._store.read_through(part)), where)
 
     @staticmethod
     def _wait(tasks: list[Future[None]]) -> None:
