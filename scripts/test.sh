@@ -31,7 +31,9 @@ step "install" bash scripts/install.sh test
 step "format" ruff format --check .
 step "lint" ruff check .
 step "types" mypy --strict juicepy
-step "tests" python -m pytest -m "not long"
-step "long tests" python -m pytest -m long
+# one process a core would do no harm, but two already wait most of their time for servers
+pytest=(python -m pytest --numprocesses "${JFS_TEST_PROCESSES:-2}" --dist loadfile)
+step "tests" "${pytest[@]}" -m "not long"
+step "long tests" "${pytest[@]}" -m long
 echo
 echo "ALL TESTS PASSED in $SECONDS s"
