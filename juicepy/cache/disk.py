@@ -26,6 +26,7 @@ from juicepy.cache.evict import Cached, Excess, excess, expired, victims
 from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions
 from juicepy.cache.whole import WholeDirectory
 from juicepy.concurrency import Lock
+from juicepy.memory import MemoryBudget
 from juicepy.types import BlockKey, Buffer, SliceId
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 BlockId = tuple[SliceId, int]
 
 OPEN_FILES = 128  # kept open for reading: opening costs more than reading 4 KiB
-PENDING_BYTES = 64 << 20  # waiting to be written; what exceeds them is not cached
+PENDING_BYTES = 64 << 20  # waiting to be written, where nobody gives a budget
 FAILURES = 3  # in a row, after which the disk is given up
 GARBAGE_AGE_S = 60.0
 KEEP_INTERVAL_S = 1.0
@@ -45,8 +46,16 @@ class DiskCache:
     `is_down`: the disk failed or vanished; everything is a miss from then on.
     """
 
-    def __init__(self, root: str, names: BlockNames, options: CacheOptions) -> None:
+    def __init__(
+        self,
+        root: str,
+        names: BlockNames,
+        options: CacheOptions,
+        memory: MemoryBudget | None = None,
+    ) -> None:
+        """Blocks that wait for the disk are counted in `memory`; if it is full none is taken."""
         self.root = root
+        self._memory = memory or MemoryBudget(4 * PENDING_BYTES)
         self.ident = ""
         self.is_down = False
         self.counts = CacheCounts()
@@ -61,7 +70,6 @@ class DiskCache:
         self._cost = 0
         self._opened: OrderedDict[BlockId, BlockFile] = OrderedDict()
         self._pending: OrderedDict[BlockId, tuple[BlockKey, memoryview]] = OrderedDict()
-        self._pending_bytes = 0
         self._work = threading.Condition()  # wakes the writer; guards nothing
         self._wake = threading.Event()  # wakes the keeper
         self._is_closing = False
@@ -119,16 +127,17 @@ class DiskCache:
         key = (block.id, block.index)
         if self.is_down or self._is_full or key in self._index:
             return
+        if not self._memory.take_queued(block.size):
+            self.counts.drops += 1
+            return
         with self._lock:
-            if key in self._pending:
-                return
-            if self._pending_bytes + block.size > PENDING_BYTES:
-                self.counts.drops += 1
-                return
-            self._pending[key] = block, memoryview(data).toreadonly()
-            self._pending_bytes += block.size
+            is_new = key not in self._pending
+            if is_new:
+                self._pending[key] = block, memoryview(data).toreadonly()
             is_first = len(self._pending) == 1
-        if is_first:
+        if not is_new:
+            self._memory.give_back_queued(block.size)
+        elif is_first:
             with self._work:
                 self._work.notify()
 
@@ -139,8 +148,7 @@ class DiskCache:
         return not self.is_down and os.path.exists(self._path(block))
 
     def discard(self, block: BlockKey) -> None:
-        with self._lock:
-            self._drop_pending_locked((block.id, block.index))
+        self._drop_pending((block.id, block.index))
         self._forget(block)
         if not self.is_down:
             self._unlink(block)
@@ -257,18 +265,18 @@ class DiskCache:
             is_stored = self._write(block, data)
             if is_stored:
                 self._add(block, time.time())
-            with self._lock:
-                was_waiting = self._drop_pending_locked(key)
+            was_waiting = self._drop_pending(key)
             if is_stored and not was_waiting:  # discarded meanwhile
                 self._forget(block)
                 self._unlink(block)
         if self._cost > self.options.size:
             self._wake.set()
 
-    def _drop_pending_locked(self, key: BlockId) -> bool:
-        waiting = self._pending.pop(key, None)
+    def _drop_pending(self, key: BlockId) -> bool:
+        with self._lock:
+            waiting = self._pending.pop(key, None)
         if waiting is not None:
-            self._pending_bytes -= waiting[0].size
+            self._memory.give_back_queued(waiting[0].size)
         return waiting is not None
 
     def _write(self, block: BlockKey, data: Buffer) -> bool:

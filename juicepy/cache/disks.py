@@ -18,16 +18,22 @@ from juicepy.cache.ring import Ring, legacy_member
 from juicepy.cache.staging import Staging, StagingOptions
 from juicepy.cache.whole import WholeDirectory, WholeFiles
 from juicepy.errors import Refused
+from juicepy.memory import MemoryBudget
 from juicepy.types import BlockKey, Buffer
 
 logger = logging.getLogger(__name__)
 
 
 def open_cache(
-    options: CacheOptions, volume_id: str, names: BlockNames, metrics: Watchable | None = None
+    options: CacheOptions,
+    volume_id: str,
+    names: BlockNames,
+    metrics: Watchable | None = None,
+    memory: MemoryBudget | None = None,
 ) -> BlockCache:
     """The cache of the volume whose UUID is `volume_id`, with its threads running.
 
+    What waits for its disks is counted in `memory`, which all buffers of a mount share.
     Refused for an unknown setting or a directory that cannot be used.
     """
     if options.checksum not in LEVELS:
@@ -37,10 +43,10 @@ def open_cache(
     if options.size <= 0:
         return NoCache()
     if options.dirs == "memory":
-        memory = MemoryCache(options.size, options.items, options.eviction)
-        _tell(metrics, [memory.counts])
-        return memory
-    disks = _open_disks(options, volume_id, names)
+        blocks = MemoryCache(options.size, options.items, options.eviction)
+        _tell(metrics, [blocks.counts])
+        return blocks
+    disks = _open_disks(options, volume_id, names, memory)
     _tell(metrics, [disk.counts for disk in disks])
     return disks[0] if len(disks) == 1 else DiskCaches(disks, names)
 
@@ -77,13 +83,15 @@ def _tell(metrics: Watchable | None, counts: Sequence[CacheCounts]) -> None:
         metrics.watch("blockcache_drops", lambda: sum(each.drops for each in counts))
 
 
-def _open_disks(options: CacheOptions, volume_id: str, names: BlockNames) -> list[DiskCache]:
+def _open_disks(
+    options: CacheOptions, volume_id: str, names: BlockNames, memory: MemoryBudget | None
+) -> list[DiskCache]:
     roots = sorted(os.path.join(path, volume_id) for path in expand(options.dirs))
     share = replace(options, size=options.size // len(roots), items=-(-options.items // len(roots)))
     disks: list[DiskCache] = []
     for root in roots:
         try:
-            disks.append(DiskCache(root, names, share).open())
+            disks.append(DiskCache(root, names, share, memory).open())
         except OSError as error:
             for disk in disks:
                 disk.close()

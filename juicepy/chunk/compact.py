@@ -76,7 +76,7 @@ def copy(store: BlockStore, view: Sequence[Slice], new: SliceId) -> int:
         for block, data in _blocks(store, view, new, size):
             if len(uploads) >= UPLOADS_AHEAD:
                 uploads.pop(0).result()
-            uploads.append(store.upload(partial(store.put, block, data)))
+            uploads.append(store.upload(partial(_put, store, block, data)))
         while uploads:
             uploads.pop(0).result()
     except OSError:
@@ -87,18 +87,35 @@ def copy(store: BlockStore, view: Sequence[Slice], new: SliceId) -> int:
     return size
 
 
+def _put(store: BlockStore, block: BlockKey, data: Buffer) -> None:
+    try:
+        store.put(block, data)
+    finally:
+        store.memory.give_back(block.size)
+
+
 def _blocks(
     store: BlockStore, view: Sequence[Slice], new: SliceId, size: int
 ) -> Iterator[tuple[BlockKey, Buffer]]:
-    """The new slice's blocks with their bytes, each in a buffer of its own."""
+    """The new slice's blocks with their bytes, each in a buffer of its own, counted as dirty."""
     begin = view[0].pos
     for block in store.layout.blocks(new, size):
-        start = begin + block.index * store.block_size
-        data = bytearray()
-        for piece in overlay.build(view, start, start + block.size):
-            if piece.id == overlay.HOLE:
-                data += bytes(piece.length)
-                continue
-            for part in store.read_parts([Part(piece.id, piece.size, piece.off, piece.length)]):
-                data += part
+        store.memory.take(block.size)
+        try:
+            start = begin + block.index * store.block_size
+            data = _shown(store, overlay.build(view, start, start + block.size))
+        except BaseException:
+            store.memory.give_back(block.size)
+            raise
         yield block, data
+
+
+def _shown(store: BlockStore, view: Sequence[Slice]) -> bytearray:
+    data = bytearray()
+    for piece in view:
+        if piece.id == overlay.HOLE:
+            data += bytes(piece.length)
+            continue
+        for part in store.read_parts([Part(piece.id, piece.size, piece.off, piece.length)]):
+            data += part
+    return data

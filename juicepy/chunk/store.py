@@ -1,8 +1,9 @@
 """BlockStore: slices read and written as blocks, through the cache, from and to the objects.
 
 Reading asks the read buffer, then the cache, then the store. A block is fetched once however many
-ask for it at a time. A small read inside an uncompressed block gets just its range, and the block
-follows in the background (spec cache.md 6). What is handed out is never changed afterwards.
+ask for it at a time. A small read inside an uncompressed block gets just its range; where many of
+them meet in one block, it follows in the background. Whole blocks come as far as there is memory
+(`juicepy/memory.py`), then reads get just their ranges. What is handed out is never changed.
 """
 
 from __future__ import annotations
@@ -10,24 +11,27 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from juicepy.cache.cache import BlockCache
 from juicepy.cache.options import Watchable
 from juicepy.cache.staging import Staging
 from juicepy.chunk.compress import Compressor, compressor
+from juicepy.chunk.flights import Flights
 from juicepy.chunk.layout import Layout
-from juicepy.chunk.recent import BlockId, RecentBlocks
+from juicepy.chunk.ranges import RangeReads
+from juicepy.chunk.recent import RecentBlocks
 from juicepy.concurrency import Lock, Workers
 from juicepy.errors import ObjectNotFound
+from juicepy.memory import MemoryBudget
+from juicepy.object.encrypt import Encrypted
 from juicepy.object.storage import Durable, ObjectStorage, ability
 from juicepy.types import BlockKey, Buffer, SliceId
 
 MiB = 1 << 20
-PREFETCH_BACKLOG = 16  # blocks behind random reads that may wait; more would come too late
+FLOOR_BLOCKS = 8  # that reads can have however much is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,10 @@ class StoreOptions:
 
     max_uploads: int = 20
     max_downloads: int = 200
-    buffer_size: int = 300 * MiB  # bytes of dirty data, and of data read ahead
+    buffer_size: int = 300 * MiB  # bytes of all buffers together
     readahead: int = 0  # bytes a stream may be ahead; 0: a fair part of the buffer
     prefetch: int = 1  # blocks fetched at once behind small random reads; 0: none
+    object_copies: int = 0  # that the object layer makes of what it uploads
     get_timeout_s: float = 60.0
     put_timeout_s: float = 60.0
     io_retries: int = 10
@@ -92,17 +97,6 @@ def _object_errors(key: str) -> Iterator[None]:
         raise OSError(errno.EIO, f"object store: {error.strerror or error}", key) from error
 
 
-class _Flight:
-    """A block on its way. Whoever sets `is_claimed` (under the store's lock) fetches it."""
-
-    __slots__ = ("block", "is_claimed", "landed")
-
-    def __init__(self, block: BlockKey, *, is_claimed: bool) -> None:
-        self.block = block
-        self.is_claimed = is_claimed
-        self.landed: Future[memoryview] = Future()
-
-
 class BlockStore:
     """The blocks of one volume. Thread-safe. Errors are OSError: EIO for lost or damaged blocks."""
 
@@ -115,26 +109,38 @@ class BlockStore:
         options: StoreOptions | None = None,
         metrics: Watchable | None = None,
         staging: Staging | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
-        """`staging` takes the blocks that are uploaded later; whoever gives it closes it."""
+        """`staging` takes the blocks that are uploaded later; whoever gives it closes it.
+
+        `memory` is that of all buffers of the mount; one of its own if None.
+        """
         self.options = options = options or StoreOptions()
         self._staging = staging
         self.layout, self.cache, self.storage = layout, cache, storage
         self._durable = ability(storage, Durable)
         self.block_size = layout.block_size
         self._codec = compressor(compression) if isinstance(compression, str) else compression
-        self._recent = RecentBlocks(max(options.buffer_size // 2, 2 * layout.block_size))
-        self._lock = Lock("block_store")  # guards _flights, _ahead_bytes, _backlog, _stats
-        self._flights: dict[BlockId, _Flight] = {}
-        self._ahead_bytes = 0  # of flights that nobody waits for yet
-        self._backlog = 0
+        self._has_ranges = self._codec.is_plain and ability(storage, Encrypted) is None
+        self.memory = memory = memory or new_budget(options, layout.block_size)
+        self._recent = RecentBlocks(memory)
+        self._ranges = RangeReads()
+        self._lock = Lock("block_store")  # guards _stats
         self._stats = StoreStats()
-        self._downloads = Workers("download", options.max_downloads)
-        self._prefetches = Workers("prefetch", options.prefetch)
-        self._uploads = Workers("upload", options.max_uploads)
+        self._flights = Flights(
+            self._get,
+            self._landed,
+            memory,
+            self._recent,
+            copies=1 if self._has_ranges else 2,
+            downloads=options.max_downloads,
+            behind=options.prefetch,
+            timeout_s=options.get_timeout_s * (options.io_retries + 1),
+        )
+        uploads = self._uploads_at_once()
+        self._uploads = Workers("upload", uploads)
         self._get_slots = threading.BoundedSemaphore(max(1, options.max_downloads))
-        self._put_slots = threading.BoundedSemaphore(max(1, options.max_uploads))
-        self._get_wait_s = options.get_timeout_s * (options.io_retries + 1)
+        self._put_slots = threading.BoundedSemaphore(uploads)
         if metrics is not None:
             self._tell(metrics)
         if staging is not None:
@@ -174,35 +180,28 @@ class BlockStore:
         return pieces  # type: ignore[return-value]  # _fill leaves no None
 
     def prefetch(self, block: BlockKey) -> bool:
-        """Fetch the block in the background; False if too much is on its way already."""
-        key = (block.id, block.index)
-        if self._recent.get(key) is not None or self.cache.contains(block):
-            return True
-        with self._lock:
-            if key in self._flights:
-                return True
-            if self._ahead_bytes + block.size > self.options.buffer_size // 2:
-                return False
-            flight = self._flights[key] = _Flight(block, is_claimed=False)
-            self._ahead_bytes += block.size
-        self._downloads.run(self._fetch_unclaimed, flight)
-        return True
+        """Fetch the block in the background; False if there is no room for it."""
+        return self.contains(block) or self._flights.ahead(block)
 
     def fill(self, block: BlockKey) -> None:
         """Bring the block into the cache of this machine, whatever its size."""
         if not self.cache.contains(block):
-            self._cache(block, self._load(block))
+            self._cache(block, self._whole(block))
 
-    def read_through(self, part: Part) -> Buffer:
+    @contextmanager
+    def reading_through(self, part: Part) -> Iterator[Buffer]:
         """A part within one block, which is not kept on this machine unless it is there already."""
         index, start = divmod(part.off, self.block_size)
-        data = self._near(part.id, part.size, index, start, part.length)
-        if data is not None:
-            return data
+        near = self._near(part.id, part.size, index, start, part.length)
+        if near is not None:
+            yield near
+            return
         block = self.layout.block(part.id, part.size, index)
-        if self._codec.is_plain and part.length < block.size:
-            return self._get(block, start, part.length)
-        return self._get(block)[start : start + part.length]
+        with self._flights.room_for(block):
+            if self._has_ranges and part.length < block.size:
+                yield self._get(block, start, part.length)
+            else:
+                yield self._get(block)[start : start + part.length]
 
     def contains(self, block: BlockKey) -> bool:
         """Whether the block is on this machine."""
@@ -211,9 +210,9 @@ class BlockStore:
     def _near(
         self, slice_id: SliceId, size: int, index: int, start: int, length: int
     ) -> Buffer | None:
-        recent = self._recent.get((slice_id, index))
+        recent = self._recent.read((slice_id, index), start, length)
         if recent is not None:
-            return recent[start : start + length]
+            return recent
         block = self.layout.block(slice_id, size, index)
         found = self.cache.load(block, start, length)
         with self._lock:
@@ -230,102 +229,39 @@ class BlockStore:
     ) -> None:
         """Fetch the missing ranges: the first here, the others beside it."""
         futures = [
-            (slot, self._downloads.submit(self._far, block, start, length))
+            (slot, self._flights.beside(self._far, block, start, length))
             for slot, block, start, length in missing[1:]
         ]
         slot, block, start, length = missing[0]
         pieces[slot] = self._far(block, start, length)
         for slot, future in futures:
-            pieces[slot] = self._landed(future)
+            pieces[slot] = self._flights.result(future)
 
     def _far(self, block: BlockKey, start: int, length: int) -> Buffer:
-        if start > 0 and 4 * length <= block.size and self._codec.is_plain:
-            with self._lock:
-                flight = self._flights.get((block.id, block.index))
-                is_coming = flight is not None and flight.is_claimed
-            if not is_coming:
-                data = self._get(block, start, length)
-                self._prefetch_behind(block)
-                return data
-        return self._load(block)[start : start + length]
-
-    def _prefetch_behind(self, block: BlockKey) -> None:
-        with self._lock:
-            if self.options.prefetch <= 0 or self._backlog >= PREFETCH_BACKLOG:
-                return
-            if (block.id, block.index) in self._flights:
-                return
-            self._backlog += 1
-        self._prefetches.run(self._prefetch_now, block)
-
-    def _prefetch_now(self, block: BlockKey) -> None:
-        try:
-            if not self.contains(block):
-                self._load(block)
-        except OSError:
-            return  # whoever reads the block is told
-        finally:
-            with self._lock:
-                self._backlog -= 1
-
-    def _load(self, block: BlockKey) -> memoryview:
-        """The whole block: from the read buffer, a flight in the air, or the store."""
+        """A range of a block that is not on this machine."""
         key = (block.id, block.index)
-        with self._lock:
-            flight = self._flights.get(key)
-            mine = flight is None or not flight.is_claimed
-            if flight is None:
-                flight = self._flights[key] = _Flight(block, is_claimed=True)
-            elif mine:  # waits in a queue: quicker to fetch it here
-                flight.is_claimed = True
-                self._ahead_bytes -= block.size
-        return self._fetch(flight) if mine else self._landed(flight.landed)
+        if not self._has_ranges:
+            whole: memoryview | None = self._whole(block)
+        elif start > 0 and 4 * length <= block.size and not self._flights.is_claimed(key):
+            data = self._get(block, start, length)
+            if self._ranges.note(key, block.size, length):
+                self._flights.behind(block)
+            return data
+        else:
+            whole = self._flights.load(block, waits=False)
+        if whole is None:
+            return self._get(block, start, length)
+        kept = self._recent.read(key, start, length)
+        return whole[start : start + length] if kept is None else kept
 
-    def _landed(self, future: Future[Any]) -> Any:
-        try:
-            return future.result(self._get_wait_s)
-        except TimeoutError as error:
-            if future.done():
-                raise
-            raise OSError(errno.EIO, "a block did not arrive in time") from error
-        except CancelledError as error:
-            raise OSError(errno.EIO, "the block store is closed") from error
+    def _whole(self, block: BlockKey) -> memoryview:
+        whole = self._flights.load(block, waits=True)
+        assert whole is not None
+        return whole
 
-    def _fetch_unclaimed(self, flight: _Flight) -> None:
-        with self._lock:
-            if flight.is_claimed:
-                return
-            flight.is_claimed = True
-        try:
-            self._fetch(flight)
-        except OSError:
-            return  # whoever reads the block is told
-        finally:
-            with self._lock:
-                self._ahead_bytes -= flight.block.size
-
-    def _fetch(self, flight: _Flight) -> memoryview:
-        block = flight.block
-        key = (block.id, block.index)
-        try:
-            data = self._recent.get(key)  # may have landed since the caller looked
-            is_new = data is None
-            if data is None:
-                data = self._get(block)
-                self._recent.put(block, data)
-        except BaseException as error:
-            self._land(key)
-            flight.landed.set_exception(error)
-            raise
-        self._land(key)
-        flight.landed.set_result(data)
-        if is_new and not (self.options.cache_partial_only and block.size == self.block_size):
+    def _landed(self, block: BlockKey, data: memoryview) -> None:
+        if not (self.options.cache_partial_only and block.size == self.block_size):
             self._cache(block, data)
-        return data
-
-    def _land(self, key: BlockId) -> None:
-        with self._lock:
-            self._flights.pop(key, None)
 
     def _get(self, block: BlockKey, start: int = 0, length: int | None = None) -> memoryview:
         """Plain bytes from the object store: a range, or with `length` None all."""
@@ -413,6 +349,16 @@ class BlockStore:
         with self._lock:
             return replace(self._stats, fetching=len(self._flights))
 
+    def _uploads_at_once(self) -> int:
+        """As many as asked for, if there is memory for the copies that are made for them."""
+        copies = self.options.object_copies + (not self._codec.is_plain)
+        most = self.options.max_uploads
+        if copies:
+            each = copies * self.block_size
+            most = min(most, self.memory.limit_bytes // 3 // each)
+            self.memory.set_aside(max(1, most) * each)
+        return max(1, most)
+
     def sync(self) -> None:
         """Return when the blocks that were put survive a power cut, where a store can tell."""
         if self._durable is not None:
@@ -421,11 +367,17 @@ class BlockStore:
 
     def buffered_bytes(self) -> int:
         """Bytes in the read buffer and on their way to it."""
-        return self._recent.stats()[1] + self._ahead_bytes
+        used = self.memory.stats()
+        return used.coming + used.kept
 
     def close(self) -> None:
         """End the threads; uploads under way are finished. The cache and storage stay open."""
-        self._prefetches.close(cancel=True)
-        self._downloads.close(cancel=True)
+        self._flights.close()
         self._uploads.close()
         self._recent.clear()
+
+
+def new_budget(options: StoreOptions, block_size: int) -> MemoryBudget:
+    """The memory of a mount with these options."""
+    limit = options.buffer_size
+    return MemoryBudget(limit, min(limit // 4, FLOOR_BLOCKS * block_size))

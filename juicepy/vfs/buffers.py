@@ -1,13 +1,13 @@
-"""Unwritten data of all open files: how much there may be, and what becomes of it with time."""
+"""Unwritten data of all open files: what becomes of it with time, and when memory is short."""
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from typing import Protocol
 
 from juicepy.concurrency import Lock
+from juicepy.memory import MemoryBudget
 from juicepy.types import Inode
 
 logger = logging.getLogger(__name__)
@@ -31,22 +31,21 @@ class DirtyFile(Protocol):
 
 
 class WriteBuffers:
-    """The dirty bytes of a mount, at most `limit_bytes`; made by `start`, ended by `close`.
+    """The dirty files of a mount; made by `start`, ended by `close`.
 
-    A thread looks at the dirty files twice a second, and at once when writers have to wait.
+    A thread looks at them twice a second, and at once when writers have to wait for memory.
     """
 
-    def __init__(self, limit_bytes: int, wait_timeout_s: float = 660.0) -> None:
-        self._limit_bytes, self._wait_timeout_s = limit_bytes, wait_timeout_s
-        self._room = threading.Condition()  # guards _used, _uploading, _waiting
-        self._used = 0
-        self._uploading = 0  # of _used: will be given back without our doing
-        self._waiting: list[int] = []  # sizes asked for
+    def __init__(self, memory: MemoryBudget, wait_timeout_s: float = 660.0) -> None:
+        self._memory, self._wait_timeout_s = memory, wait_timeout_s
+        self._counts = Lock("uploading")  # guards _uploading
+        self._uploading = 0  # dirty bytes that will be given back without our doing
         self._lock = Lock("write_buffers")  # guards _dirty
         self._dirty: dict[int, DirtyFile] = {}
         self._wake = threading.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="writeback", daemon=True)
+        memory.when_full = self._wake.set
 
     def start(self) -> WriteBuffers:
         self._thread.start()
@@ -54,43 +53,25 @@ class WriteBuffers:
 
     # -- the limit
     def used_bytes(self) -> int:
-        return self._used
+        return self._memory.stats().dirty
 
     def take(self, size: int) -> None:
         """Count `size` bytes as dirty; waits while there is no room, EIO if that takes too long."""
-        with self._room:
-            if not self._fits_locked(size):
-                self._wait_locked(size)
-            self._used += size
-
-    def _fits_locked(self, size: int) -> bool:
-        return not self._used or self._used + size <= self._limit_bytes
-
-    def _wait_locked(self, size: int) -> None:
-        self._waiting.append(size)
-        try:
-            self._wake.set()
-            has_room = self._room.wait_for(lambda: self._fits_locked(size), self._wait_timeout_s)
-        finally:
-            self._waiting.remove(size)
-        if not has_room:
-            raise OSError(errno.EIO, "the write buffer stays full: data cannot be uploaded")
+        self._memory.take(size, self._wait_timeout_s)
 
     def note_uploading(self, size: int) -> None:
         """`size` of the bytes taken are on their way, whoever waits for room."""
-        with self._room:
+        with self._counts:
             self._uploading += size
 
     def give_back(self, size: int, *, uploaded: bool) -> None:
         """The end of `size` bytes; `uploaded` if they were noted as uploading."""
-        with self._room:
-            self._used -= size
-            if uploaded:
+        if uploaded:
+            with self._counts:
                 self._uploading -= size
-            if self._waiting:
-                self._room.notify_all()
-                if not self._uploading:
-                    self._wake.set()
+        self._memory.give_back(size)
+        if self._is_stuck():
+            self._wake.set()
 
     # -- the dirty files
     def note_dirty(self, file: DirtyFile) -> None:
@@ -131,10 +112,7 @@ class WriteBuffers:
 
     def _is_stuck(self) -> bool:
         """Somebody waits and no upload will bring room: open slices have to be cut."""
-        with self._room:
-            if not self._waiting or self._uploading:
-                return False
-            return not any(self._fits_locked(size) for size in self._waiting)
+        return self._memory.has_waiting_writer() and not self._uploading
 
     def _round(self, *, force: bool) -> None:
         for file in self._snapshot():

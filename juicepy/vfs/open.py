@@ -6,13 +6,14 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from juicepy.cache.cache import BlockCache
 from juicepy.cache.disks import expand, open_cache, open_staging, open_whole
 from juicepy.cache.options import CacheOptions
 from juicepy.chunk import compact
 from juicepy.chunk.layout import Layout
-from juicepy.chunk.store import BlockStore
+from juicepy.chunk.store import BlockStore, new_budget
 from juicepy.meta.client import MetaClient, open_meta
 from juicepy.meta.compaction import Compacted
 from juicepy.meta.registry import open_engine
@@ -59,13 +60,15 @@ def open_vfs(
         storage = _storage(meta.format, options, passphrase, drivers, metrics)
         stack.callback(storage.close)
         layout = Layout(meta.format.block_size_bytes, meta.format.hash_prefix)
-        cache = open_cache(options.cache, meta.format.uuid, layout, metrics)
+        memory = new_budget(options.store, layout.block_size)
+        cache = open_cache(options.cache, meta.format.uuid, layout, metrics, memory)
         stack.callback(cache.close)
         compression = meta.format.compression
         staging = None
         if not options.read_only:
             staging = open_staging(cache, options.staging, layout, options.store.max_uploads)
-        store = BlockStore(storage, cache, layout, compression, options.store, metrics, staging)
+        data = replace(options.store, object_copies=_copies(meta.format, options))
+        store = BlockStore(storage, cache, layout, compression, data, metrics, staging, memory)
         _watch_cache(metrics, cache, store)
         stack.callback(store.close)
         if staging is not None:
@@ -74,7 +77,7 @@ def open_vfs(
         _connect(meta, store, metrics, on_gone)
         meta.start_session()
         stack.callback(meta.close_session)
-        buffers = WriteBuffers(options.store.buffer_size).start()
+        buffers = WriteBuffers(memory).start()
         stack.callback(buffers.close)
         whole = None
         if options.open_whole:
@@ -145,6 +148,14 @@ def _storage(
         observe=observe,
         settings=drivers,
     )
+
+
+def _copies(volume: Format, options: VfsOptions) -> int:
+    """Copies of a block that the object layer makes to upload it."""
+    if volume.encrypt_key:
+        return 1
+    is_local = (options.storage or volume.storage) == "file"
+    return int(not is_local and volume.compression in ("", "none"))  # what is packed is sent as is
 
 
 def _cache_dirs(volume: Format, options: VfsOptions) -> str:

@@ -118,7 +118,8 @@ class WholeFileMode:
         return tasks
 
     def _put(self, fd: int, where: int, part: Part) -> None:
-        write_all(fd, memoryview(self._store.read_through(part)), where)
+        with self._store.reading_through(part) as data:
+            write_all(fd, memoryview(data), where)
 
     @staticmethod
     def _wait(tasks: list[Future[None]]) -> None:

@@ -142,17 +142,21 @@ def test_sequential_reads_fetch_ahead_and_random_ones_do_not() -> None:
         assert all(size is None for _, _, size in gets(stack))
 
 
-def test_small_read_inside_a_block_gets_its_range_and_the_block_follows() -> None:
+def test_small_reads_inside_a_block_get_their_ranges_and_after_many_the_block_follows() -> None:
     with open_stack() as stack:
         content = bytes(range(256)) * (4 * BLOCK // 256)
         put_slice(stack, 1, content)
-        assert stack.read(2 * BLOCK + 4096, 100) == content[:100]
-        assert gets(stack)[0] == (f"chunks/0/0/1_2_{BLOCK}", 4096, 100)
         block = stack.store.layout.block(SliceId(1), len(content), 2)
+        name = f"chunks/0/0/1_2_{BLOCK}"
+        for number in range(8):
+            assert not stack.store.contains(block)
+            at = 2 * BLOCK + 4096 + 7000 * number
+            assert stack.read(at, 100) == content[at : at + 100]
+            assert gets(stack)[number] == (name, at - 2 * BLOCK, 100)
         wait_for(lambda: stack.store.contains(block))
-        assert len(gets(stack)) == 2
+        assert gets(stack)[8:] == [(name, 0, None)]
         assert stack.read(2 * BLOCK + 8192, 100) == content[:100]
-        assert len(gets(stack)) == 2
+        assert len(gets(stack)) == 9
 
 
 def test_without_prefetch_a_small_read_stays_small() -> None:
