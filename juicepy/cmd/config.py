@@ -64,7 +64,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     from juicepy.jobs import volume as volumes
     from juicepy.meta.registry import open_engine
 
-    explicit = given_options(ctx, environment=False) - CONTROL
+    explicit = given_options(ctx, shared=False) - CONTROL
     if explicit & STORAGE:
         explicit = given_options(ctx) - CONTROL
     log.redactor.hide(given["secret_key"], given["session_token"])

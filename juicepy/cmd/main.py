@@ -29,6 +29,7 @@ COMMANDS = {
     "mount": ("mount", "SERVICE", "Mount a volume"),
     "umount": ("umount", "SERVICE", "Unmount a volume"),
 }
+ENVIRONMENT = "JFS"  # the first word of the variables that options come from
 USAGE_ERROR = 1
 UNKNOWN_COMMAND = 3
 
@@ -71,7 +72,13 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A POSIX file system on Redis or SQL and object storage, shared with JuiceFS.",
 )
-@click.option("--version", "-V", is_flag=True, is_eager=True, help="Print the version only.")
+@click.option(
+    *("--version", "-V"),
+    is_flag=True,
+    is_eager=True,
+    allow_from_autoenv=False,  # JFS_VERSION may well be set to one
+    help="Print the version only.",
+)
 @click.pass_context
 def cli(ctx: click.Context, /, version: bool, **given: object) -> None:
     apply_globals(given)
@@ -83,7 +90,13 @@ def run(argv: Sequence[str]) -> int:
     name = next((word for word in arguments if word in COMMANDS), "")
     prefix = f"jfs {name}".strip()
     try:
-        result = cli.main(arguments, prog_name="jfs", standalone_mode=False, obj=arguments)
+        result = cli.main(
+            arguments,
+            prog_name="jfs",
+            standalone_mode=False,
+            obj=arguments,
+            auto_envvar_prefix=ENVIRONMENT,
+        )
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())

@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from juicepy import log, urls
-from juicepy.cmd import handover
+from juicepy.cmd import handover, settings
 from juicepy.cmd.exporter import parse_address
 from juicepy.cmd.mount_options import build, mount_options
 from juicepy.cmd.options import META_URL, Command, describe, meta_url, setup_log
@@ -24,6 +25,7 @@ from juicepy.types import ROOT, Kind
 if TYPE_CHECKING:
     from juicepy.cmd.mount_options import MountOptions
     from juicepy.meta.engine import MetaEngine
+    from juicepy.vfs.options import Setting
     from juicepy.volume import Format
 
 logger = logging.getLogger(__name__)
@@ -33,25 +35,30 @@ logger = logging.getLogger(__name__)
     cls=Command,
     params=[META_URL, click.Argument(["mount_point"], metavar="MOUNTPOINT"), *mount_options()],
 )
-@click.pass_obj
-def command(arguments: list[str], /, **given: Any) -> int:
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> int:
     """Mount the volume at META-URL on the directory MOUNTPOINT.
 
     In the foreground until it is unmounted or stopped; with -d in the background.
     """
     report = handover.Report()
     try:
-        return _mount(arguments, given, report)
+        return _mount(ctx.obj, given, settings.in_force(ctx), report)
     except Exception as error:
         report.failed(describe(error) if isinstance(error, OSError) else repr(error))
         raise
 
 
-def _mount(arguments: list[str], given: dict[str, Any], report: handover.Report) -> int:
+def _mount(
+    arguments: list[str],
+    given: dict[str, Any],
+    in_force: Sequence[Setting],
+    report: handover.Report,
+) -> int:
     handed = handover.take_url()
     url = absolute_url(meta_url(given["meta_url"]) if handed is None else handed)
     log.redactor.hide(*urls.secrets_of(url))
-    options = build(url, os.path.abspath(given["mount_point"]), given)
+    options = build(url, os.path.abspath(given["mount_point"]), given, in_force)
     if options.metrics_address:
         parse_address(options.metrics_address)
     is_child = handed is not None
@@ -69,6 +76,7 @@ def _mount(arguments: list[str], given: dict[str, Any], report: handover.Report)
     if options.background:
         setup_log(options.log_path)
         os.chdir("/")
+    settings.tell(in_force)
     return _serve(options, volume, report)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from juicepy.cmd import presets
 from juicepy.cmd.options import Duration, Octal, Option, Rate, Size
 from juicepy.errors import Refused
 
 if TYPE_CHECKING:
     from juicepy.fuse.options import FuseOptions
-    from juicepy.vfs.options import VfsOptions
+    from juicepy.vfs.options import Setting, VfsOptions
 
 METRICS_ADDRESS = "127.0.0.1:9567"
 ATIME_MODES = ("noatime", "relatime", "strictatime")
@@ -64,6 +65,11 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     "OPTIONS": [
         ("--background -d", _FLAG, "Return when the mount answers; serve in the background."),
         ("--no-syslog", _FLAG, "Accepted for JuiceFS scripts: nothing goes to syslog."),
+        (
+            "--preset",
+            {"default": "", "is_eager": True, "callback": presets.choose, "metavar": "NAME"},
+            f"Defaults for one way of reading. {presets.shown()}.",
+        ),
         ("--log", {"default": default_log()}, "Log file of a mount in the background."),
         ("--force", _FLAG, "Mount on top of what is mounted there already."),
         ("--hide-internal", _FLAG, "Hide .accesslog, .stats, .config, .trash in listings."),
@@ -176,14 +182,19 @@ def mount_options() -> list[click.Parameter]:
     ]
 
 
-def build(url: str, mount_point: str, given: Mapping[str, Any]) -> MountOptions:
-    """The settings that the options make. Refused names the option that is wrong."""
+def build(
+    url: str, mount_point: str, given: Mapping[str, Any], in_force: Sequence[Setting] = ()
+) -> MountOptions:
+    """The settings that the options make. Refused names the option that is wrong.
+
+    `in_force`: the same options as text, for `.config`.
+    """
     _check(given)
     address = given["metrics"]
     return MountOptions(
         url=url,
         mount_point=mount_point,
-        vfs=_vfs(mount_point, given, address),
+        vfs=replace(_vfs(mount_point, given, address), settings=tuple(in_force)),
         fuse=_fuse(given),
         front_end=given["fuse"],
         background=given["background"],

@@ -2,10 +2,15 @@
 
 Sizes, durations and rates are written as JuiceFS takes them (`4M`, `1h30m`, `1.5s`), booleans as
 `--flag`, `--flag=true` or `--flag=false`. Global options may stand before or after the command.
+
+Every option also comes from the environment, by one rule: `--cache-size` of `jfs mount` from
+`JFS_MOUNT_CACHE_SIZE`. The command line wins; an empty variable counts as none. `shown` of a type
+is the inverse of `convert`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -16,10 +21,13 @@ from click.core import ParameterSource
 
 from juicepy import log, urls
 
+logger = logging.getLogger(__name__)
+
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SECONDS["d"] = 86400.0
 _TRUE = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
+OTHER_VARIABLES = {"JFS_GC_SKIPPEDTIME"}  # of JuiceFS, with names like ours of options
 _verbosity = {"verbose": False, "quiet": False, "trace": False}
 
 
@@ -39,6 +47,12 @@ class Size(click.ParamType[int]):
             self.fail(f"{value!r} is no size, as in 4M or 1.5G", param, ctx)
         unit = match[2].upper() or ("" if value.strip()[-1:] in "bB" else self._unit)
         return int(float(match[1]) * (1 << _UNITS[unit]))
+
+    def shown(self, value: int) -> str:
+        for unit, bits in reversed(_UNITS.items()):
+            if value and value % (1 << bits) == 0:
+                return f"{value >> bits}{unit or 'B'}"
+        return "0"
 
 
 class Duration(click.ParamType[float]):
@@ -61,6 +75,9 @@ class Duration(click.ParamType[float]):
         if not parts or "".join(number + unit for number, unit in parts) != text:
             self.fail(f"{value!r} is no duration, as in 1s, 100ms or 1h30m", param, ctx)
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+    def shown(self, value: float) -> str:
+        return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 class Rate(click.ParamType[int]):
@@ -90,13 +107,16 @@ class Octal(click.ParamType[int]):
             self.fail(f"{value!r} is no octal mode, as in 0600", param, ctx)
         return int(value, 8)
 
+    def shown(self, value: int) -> str:
+        return f"{value:04o}"
+
 
 class Option(click.Option):
     """An option with the section of the help it stands in; shows its default as JuiceFS does."""
 
     def __init__(self, *names: Any, section: str = "OPTIONS", **given: Any) -> None:
         self.section = section
-        given.setdefault("show_envvar", True)
+        given.setdefault("show_envvar", "envvar" in given)
         given.setdefault("show_default", given.get("default") not in (None, False, "", ()))
         super().__init__(*names, **given)
 
@@ -110,6 +130,7 @@ class Command(click.Command):
         super().__init__(*args, **given)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _warn_of_unknown(ctx, self.params)
         given, left = _split_booleans(self.params, args, ctx)
         rest = super().parse_args(ctx, left)
         for name, value in given.items():
@@ -132,6 +153,32 @@ class Command(click.Command):
         for section, rows in sections.items():
             with formatter.section(section):
                 formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        named = [param for param in self.params if isinstance(param, Option)]
+        if ctx.auto_envvar_prefix and named:
+            example = next((param for param in named if not param.is_flag), named[0])
+            option, variable = max(example.opts, key=len), variable_of(ctx, example)
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"Options also come from the environment, as {option} from {variable}."
+            )
+
+
+def variable_of(ctx: click.Context, param: click.Parameter) -> str:
+    """The environment variable of an option."""
+    return f"{ctx.auto_envvar_prefix}_{param.name}".upper()
+
+
+def _warn_of_unknown(ctx: click.Context, params: list[click.Parameter]) -> None:
+    """Tell of variables that look like options of this command and are none."""
+    if ctx.auto_envvar_prefix is None:
+        return
+    known = {variable_of(ctx, param) for param in params} | OTHER_VARIABLES
+    for name in sorted(os.environ):
+        if name.startswith(f"{ctx.auto_envvar_prefix}_") and name not in known:
+            logger.warning("%s stands for no option of %s", name, ctx.command_path)
 
 
 def _split_booleans(
@@ -206,12 +253,22 @@ def meta_url(given: str) -> str:
     return url
 
 
-def given_options(ctx: click.Context, *, environment: bool = True) -> set[str]:
-    """Names of the options that stand on the command line, or in the environment."""
-    sources = {ParameterSource.COMMANDLINE}
-    if environment:
-        sources.add(ParameterSource.ENVIRONMENT)
-    return {name for name in ctx.params if ctx.get_parameter_source(name) in sources}
+def given_options(ctx: click.Context, *, shared: bool = True) -> set[str]:
+    """Names of the options that stand on the command line, or in the environment.
+
+    Without `shared` not those whose variables are for many programs (ACCESS_KEY).
+    """
+    sources = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) in sources}
+    if not shared:
+        for param in ctx.command.params:
+            if (
+                ctx.get_parameter_source(str(param.name)) is ParameterSource.ENVIRONMENT
+                and isinstance(param.envvar, str)
+                and os.environ.get(param.envvar)
+            ):
+                given.discard(str(param.name))
+    return given
 
 
 def describe(error: OSError) -> str:

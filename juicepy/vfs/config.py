@@ -45,6 +45,10 @@ def config_text(options: VfsOptions, volume: Format, sid: SessionId, cache_dirs:
     told["Pid"] = os.getpid()
     told["PPid"] = os.getppid()
     told["Mountpoint"] = options.mount_point
+    if options.settings:  # which no tool of JuiceFS knows of
+        told["Options"] = {
+            each.name: {"Value": each.text, "From": each.source} for each in options.settings
+        }
     return go_json(told, 1).encode()
 
 

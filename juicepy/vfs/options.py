@@ -10,6 +10,15 @@ from juicepy.chunk.store import StoreOptions
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """One option as it was given; `source` says by what: default, preset, environment, ..."""
+
+    name: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class VfsOptions:
     """All settings of a mounted file system but those of the kernel's protocol."""
 
@@ -58,5 +67,6 @@ class VfsOptions:
     whole_file_min: int = 0  # bytes; shorter files are read block by block
     passthrough_age_s: float = 60.0  # since a file's last change, before the kernel reads it
     # told in `.config` only
+    settings: tuple[Setting, ...] = ()
     metrics_address: str = ""
     debug_address: str = ""

@@ -287,3 +287,34 @@ def test_second_front_end_serves_the_same_volume(volume: Volume) -> None:
         assert sorted(os.listdir(mount.path))[-2:] == ["f", "g"]
     with volume.mounted(PEER) as mount:
         assert (mount.path / "g").read_text() == "y"
+
+
+def test_a_mount_tells_what_is_in_force_and_from_where(volume: Volume) -> None:
+    env = {"JFS_MOUNT_BUFFER_SIZE": "64M", "JFS_MOUNT_PRESET": "random"}
+    mount = OURS.mount(
+        volume.meta_url,
+        volume.place(OURS),
+        cache_dir=volume.cache(),
+        options=["--prefetch", "2", "--bucket", volume.bucket],
+        env=env,
+    )
+    try:
+        told = json.loads((mount.path / ".config").read_text())
+        assert told["Chunk"]["BufferSize"] == 64 << 20
+        assert told["Options"]["buffer-size"] == {"Value": "64M", "From": "environment"}
+        assert told["Options"]["preset"] == {"Value": "random", "From": "environment"}
+        assert told["Options"]["prefetch"] == {"Value": "2", "From": "command line"}
+        assert told["Options"]["open-cache"]["From"] == "preset"
+        assert "buffer-size=64M (environment)" in mount.log.read_text()
+        assert PEER.run("info", mount.path).code == 0
+        PEER.run("umount", mount.path)
+    finally:
+        discard(mount)
+
+
+def test_variables_of_config_are_changes_but_shared_ones_are_not(volume: Volume) -> None:
+    shared = OURS.run("config", volume.meta_url, env={"SECRET_KEY": "s", "ACCESS_KEY": "a"})
+    assert json.loads(shared.stdout)["TrashDays"] == 1
+    OURS.run("config", volume.meta_url, env={"JFS_CONFIG_TRASH_DAYS": "3", "ACCESS_KEY": "a"})
+    setting = json.loads(PEER.run("config", volume.meta_url).stdout)
+    assert (setting["TrashDays"], setting.get("AccessKey", "")) == (3, "")
