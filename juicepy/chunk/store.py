@@ -183,10 +183,12 @@ class BlockStore:
         """Fetch the block in the background; False if there is no room for it."""
         return self.contains(block) or self._flights.ahead(block)
 
-    def fill(self, block: BlockKey) -> None:
-        """Bring the block into the cache of this machine, whatever its size."""
-        if not self.cache.contains(block):
-            self._cache(block, self._whole(block))
+    def fill(self, block: BlockKey) -> bool:
+        """Bring the block into the cache of this machine, whatever its size; False: it is there."""
+        if self.cache.contains(block):
+            return False
+        self._cache(block, self._whole(block))
+        return True
 
     @contextmanager
     def reading_through(self, part: Part) -> Iterator[Buffer]:

@@ -44,11 +44,11 @@ PRESETS = {
     ),
     "small-epochs": Preset(
         "millions of small files, read in many epochs",
-        {**_UNCHANGED, "open-mode": "whole"},
+        _UNCHANGED,
     ),
     "random": Preset(
         "random seeks in large files",
-        {"prefetch": "0", "open-cache": "10m"},
+        {"open-mode": "whole", "prefetch": "0"},
     ),
 }
 

@@ -76,6 +76,17 @@ def fill_cache(
     return found
 
 
+def setting(root: str, name: str, default: int) -> int:
+    """A number of the mount's `.config`; `default` where that may not be read."""
+    for start in (".jfs.", "."):
+        try:
+            with open(os.path.join(root, f"{start}config"), "rb") as file:
+                return int(json.load(file).get(name, default))
+        except (FileNotFoundError, PermissionError):
+            continue
+    return default
+
+
 def _answer(stream: _Stream, progress: Callable[[int, int], None]) -> bytes:
     while True:
         kind = stream.take(1)[0]

@@ -42,6 +42,7 @@ from juicepy.types import (
 )
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.local_copy import CopyHolder
+from juicepy.vfs.open_cache import OpenCache
 from juicepy.vfs.reader import FileReader
 from juicepy.vfs.whole import WholeFileMode
 from juicepy.vfs.writer import FileWriter
@@ -349,22 +350,11 @@ def lost_error(ino: Inode) -> OSError:
 
 
 class Files:
-    """The open files of a mount by inode. Thread-safe.
+    """The open files of a mount by inode. Thread-safe."""
 
-    With `open_cache_s` attributes that an open has told may be used again so long, for as many
-    files as `open_cache_limit` says.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[Inode], OpenFile],
-        open_cache_s: float = 0.0,
-        open_cache_limit: int = 10000,
-    ) -> None:
-        self._make = make
-        self._open_cache_s, self._open_cache_limit = open_cache_s, open_cache_limit
+    def __init__(self, make: Callable[[Inode], OpenFile], open_cache: OpenCache) -> None:
+        self._make, self.open_cache = make, open_cache
         self._lock = Lock("files")  # guards what follows, and the counts of handles
-        self._recent: OrderedDict[Inode, tuple[Attr, float]] = OrderedDict()
         self._by_inode: dict[Inode, OpenFile] = {}
         self._known: OrderedDict[Inode, Seen] = OrderedDict()
 
@@ -380,6 +370,8 @@ class Files:
                 before = file.seen
             file.handles += 1
         file.saw(attr, file.version)
+        if file.handles == 1 and not file.is_written:
+            file.reader.adopt(self.open_cache.views(ino, attr))
         return file, before == now
 
     def release(self, file: OpenFile) -> bool:
@@ -390,7 +382,9 @@ class Files:
                 return False
             self._by_inode.pop(file.ino, None)
             if file.version:
-                self._recent.pop(file.ino, None)
+                self.open_cache.forget(file.ino)
+            elif file.seen is not None and self.open_cache.is_on:
+                self.open_cache.keep(file.ino, *file.seen, file.reader.views())
             if file.seen is not None:
                 self._known[file.ino] = file.seen
                 self._known.move_to_end(file.ino)
@@ -403,25 +397,8 @@ class Files:
 
     def recent(self, ino: Inode) -> Attr | None:
         """Attributes of a file that nobody has written here since an open told them."""
-        found = self._recent.get(ino) if self._open_cache_s else None
-        if found is None or time.monotonic() - found[1] > self._open_cache_s:
-            return None
         file = self._by_inode.get(ino)
-        return None if file is not None and file.is_written else found[0]
-
-    def note(self, ino: Inode, attr: Attr) -> None:
-        """An open has told `attr`."""
-        if self._open_cache_s:
-            with self._lock:
-                self._recent[ino] = attr, time.monotonic()
-                self._recent.move_to_end(ino)
-                if 0 < self._open_cache_limit < len(self._recent):
-                    self._recent.popitem(last=False)
-
-    def forget(self, ino: Inode) -> None:
-        """The file was changed without being open."""
-        with self._lock:
-            self._recent.pop(ino, None)
+        return None if file is not None and file.is_written else self.open_cache.attr(ino)
 
     def lose(self, handles: list[FileHandle], gone: set[Inode], *, had_locks: bool) -> None:
         """Other clients have ended our session: mark what must not go on, forget the rest.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Protocol
 
 from juicepy.chunk import overlay
@@ -72,6 +73,17 @@ class FileReader:
         with self._lock:
             self._epoch += 1
             self._views.clear()
+
+    def adopt(self, views: Mapping[int, list[Slice]]) -> None:
+        """What is seen of chunks, known from before; called before the first read."""
+        with self._lock:
+            for index, pieces in views.items():
+                self._views.setdefault(index, ([piece.pos for piece in pieces], pieces))
+
+    def views(self) -> dict[int, list[Slice]]:
+        """What is seen of the chunks that were read."""
+        with self._lock:
+            return {index: pieces for index, (_, pieces) in self._views.items()}
 
     # -- slices
     def _view(self, index: int) -> View:

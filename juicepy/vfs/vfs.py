@@ -46,6 +46,7 @@ from juicepy.vfs.config import config_text
 from juicepy.vfs.directories import Directories
 from juicepy.vfs.files import FileHandle, Files, OpenFile
 from juicepy.vfs.handles import HandleTable, StreamHandle, handle_numbers
+from juicepy.vfs.open_cache import OpenCache
 from juicepy.vfs.operation import observed_listing, operation, squash
 from juicepy.vfs.options import VfsOptions
 from juicepy.vfs.stale import StaleNames
@@ -83,15 +84,14 @@ class VFS:
         self._notifier: Notifier | None = None
         self._files = Files(
             lambda ino: OpenFile(meta, store, buffers, ino, self._drop_pages),
-            options.open_cache_s,
-            options.open_cache_limit,
+            OpenCache(options.open_cache_s, options.open_cache_limit),
         )
         numbers = handle_numbers()
         self._file_handles: HandleTable[FileHandle] = HandleTable(numbers)
         self._streams: HandleTable[StreamHandle] = HandleTable(numbers)
         self._xattrs = xattrs.Xattrs(meta, options)
         self._atimes = AccessTimes(meta)
-        self._warm_up = WarmUp(meta, store)
+        self._warm_up = WarmUp(meta, store, self._files.open_cache)
         self._virtual = control.VirtualFiles(
             self.log,
             stats=self.metrics.stats,
@@ -331,8 +331,9 @@ class VFS:
                 return self._opened(ino, known, flags)
         elif flags & os.O_TRUNC and (file := self._files.find(ino)) is not None:
             file.flush_for_others()
+        changes = self._files.open_cache.changes
         attr = self._open(cred, ino, flags)
-        self._files.note(ino, attr)
+        self._files.open_cache.note(ino, attr, changes)
         return self._opened(ino, attr, flags)
 
     @operation
@@ -666,7 +667,7 @@ class VFS:
         if file is not None:
             file.changed(0, None, attr)
         else:
-            self._files.forget(ino)
+            self._files.open_cache.forget(ino)
         return attr
 
     def _truncate_again(self, cred: Cred, ino: Inode) -> Attr:

@@ -20,6 +20,7 @@ from juicepy.meta import tree
 from juicepy.meta.client import MetaClient
 from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Attr, BlockKey, Cred, Inode, Kind, Slice
 from juicepy.vfs.control import Cancelled, Job
+from juicepy.vfs.open_cache import OpenCache, Views
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,9 @@ class _Totals:
     files: int = 0
     slices: int = 0
     size: int = 0
-    missed: int = 0
+    missed: int = 0  # in bytes: not cached, or could not be
+    here: int = 0  # in bytes: were cached before
+    absent: int = 0  # paths
     places: dict[str, int] = field(default_factory=dict)
 
     def shown(self) -> dict[str, Any]:
@@ -42,6 +45,8 @@ class _Totals:
             "SliceCount": self.slices,
             "TotalBytes": self.size,
             "MissBytes": self.missed,
+            "CachedBytes": self.here,  # these two are not in JuiceFS
+            "FailedPaths": self.absent,
             "Locations": self.places,
         }
 
@@ -60,8 +65,9 @@ class _Detached:
 class WarmUp:
     """Work on the blocks of whole trees. Thread-safe."""
 
-    def __init__(self, meta: MetaClient, store: BlockStore) -> None:
-        self._meta, self._store = meta, store
+    def __init__(self, meta: MetaClient, store: BlockStore, known: OpenCache) -> None:
+        """`known`: where attributes and chunks are kept for the opens to come."""
+        self._meta, self._store, self._known = meta, store, known
         self._closing = Event()
         self._background = Workers("warmup", 2)
 
@@ -110,9 +116,11 @@ class WarmUp:
         totals = _Totals()
         threads = max(1, threads)
         with ThreadPoolExecutor(threads, thread_name_prefix="warmup") as pool:
-            files = (found for path in paths for found in self._files(cred, path))
+            files = (found for path in paths for found in self._files(cred, path, totals))
             for batch in _batches(files, 4 * threads):
-                lists = list(pool.map(lambda found: self._blocks(*found), batch))
+                lists = list(
+                    pool.map(lambda found: self._blocks(found[0], found[1], action), batch)
+                )
                 totals.files += len(batch)
                 totals.slices += sum(slices for slices, _ in lists)
                 job.add(len(batch), 0)
@@ -130,16 +138,18 @@ class WarmUp:
             totals.size += block.size
             if place is None:
                 totals.missed += block.size
+            elif action == WARM:
+                totals.here += block.size if place else 0
             elif place:
                 totals.places[place] = totals.places.get(place, 0) + block.size
 
     def _warm(self, block: BlockKey) -> str | None:
+        """None if it cannot be cached; a word if it is there already."""
         try:
-            self._store.fill(block)
+            return "" if self._store.fill(block) else "cached"
         except OSError as error:
             logger.warning("block %s could not be cached: %s", block, error)
             return None
-        return ""
 
     def _evict(self, block: BlockKey) -> str | None:
         self._store.drop_cached(block)
@@ -153,7 +163,7 @@ class WarmUp:
             cache = cache.disk(block) or cache
         return f"{cache.root}/" if isinstance(cache, DiskCache) else "memory"
 
-    def _files(self, cred: Cred, path: bytes) -> Iterator[tuple[Inode, Attr]]:
+    def _files(self, cred: Cred, path: bytes, totals: _Totals) -> Iterator[tuple[Inode, Attr]]:
         try:
             if path.startswith(b"inode:"):
                 ino = Inode(int(path[6:]))
@@ -162,6 +172,7 @@ class WarmUp:
             yield from self._tree(ino)
         except (OSError, ValueError) as error:
             logger.warning("nothing to warm up at %r: %s", path, error)
+            totals.absent += 1
 
     def _tree(self, top: Inode) -> Iterator[tuple[Inode, Attr]]:
         """The regular files of the tree, or the file `top` itself."""
@@ -176,16 +187,29 @@ class WarmUp:
                 if entry.kind is Kind.FILE and entry.attr is not None:
                     yield entry.ino, entry.attr
 
-    def _blocks(self, ino: Inode, attr: Attr) -> tuple[int, list[BlockKey]]:
+    def _blocks(self, ino: Inode, attr: Attr, action: int) -> tuple[int, list[BlockKey]]:
         """(number of slices, the blocks that are seen of them) of a file."""
         layout, slices = self._store.layout, 0
+        changes = self._known.changes
+        views = {index: overlay.build(self._meta.slices(ino, index)) for index in _indexes(attr)}
+        if action == WARM and self._known.is_on:
+            self._keep(ino, attr, views, changes)
         found: dict[BlockKey, None] = {}
-        for index in _indexes(attr):
-            for piece in overlay.build(self._meta.slices(ino, index)):
+        for view in views.values():
+            for piece in view:
                 if piece.id:
                     slices += 1
                     found.update((block, None) for block, _, _ in cut(layout, piece))
         return slices, list(found)
+
+    def _keep(self, ino: Inode, attr: Attr, views: Views, changes: int) -> None:
+        """Have the next opens know the file, if it has not changed since `attr` was told."""
+        try:
+            now = self._meta.getattr(ino)
+        except FileNotFoundError:
+            return
+        if (now.mtime_ns, now.length) == (attr.mtime_ns, attr.length):
+            self._known.note(ino, now, changes, views)
 
 
 def cut(layout: Layout, piece: Slice) -> Iterator[tuple[BlockKey, int, int]]:

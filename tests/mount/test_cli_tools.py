@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from juicepy.jobs import figures
 from tests.support.programs import OURS, PEER, Mount, Program
 from tests.support.volumes import Volume, new_volume
 from tests.support.waiting import wait_for
@@ -69,14 +72,82 @@ def test_warmup_of_a_list(mount: Mount, tmp_path: Path) -> None:
     assert cached(mount, "d/f1") == 0.0
 
 
-def test_warmup_tells_what_could_not_be_read(volume: Volume) -> None:
+def test_warmup_from_a_directory_of_the_mount(mount: Mount) -> None:
+    words = [str(OURS.executable), "warmup", "f0", "../link/e"]
+    done = subprocess.run(words, cwd=mount.path / "d", text=True, capture_output=True, check=True)
+    assert "2 files cached" in done.stdout
+    wait_for(lambda: cached(mount, "d/e") == cached(mount, "d/f0") == 100.0, "the blocks")
+    assert cached(mount, "d/f1") == 0.0
+
+
+def test_warmup_goes_on_without_the_paths_that_are_not_there(mount: Mount, tmp_path: Path) -> None:
+    listed = tmp_path / "list"
+    missing = [f"{mount.path}/d/no{number}" for number in range(12)]
+    listed.write_text("\n".join([*missing, f"{mount.path}/d/f0"]))
+    done = OURS.run("warmup", "--file", listed, check=False)
+    assert done.code == 1
+    assert "1 files cached" in done.stdout
+    assert done.stderr.count("No such file") == 10
+    assert "12 of 13 paths do not exist" in done.stderr
+
+
+def test_warmup_sums_up(volume: Volume) -> None:
     with volume.mounted(OURS) as mount:
-        (mount.path / "f").write_bytes(os.urandom(4 * MIB))
-        for path in Path(volume.bucket).rglob("*_*_*"):
-            path.unlink()
-        done = OURS.run("warmup", mount.path / "f", check=False)
+        for name in ("a", "b", "lost"):
+            (mount.path / name).write_bytes(os.urandom(4 * MIB))
+    with volume.mounted(OURS) as mount:
+        OURS.run("warmup", mount.path / "a")
+        wait_for(lambda: cached(mount, "a") == 100.0, "the block in its file")
+        raw = OURS.run("info", mount.path / "lost").stdout
+        key = re.search(r"(chunks/\S+)", raw)
+        assert key, raw
+        (Path(volume.bucket) / volume.name / key[1]).unlink()
+        done = OURS.run("warmup", mount.path, "--io-retries", "1", check=False)
         assert done.code == 1
-        assert "could not be cached" in done.stderr
+        assert re.search(r"3 files cached, 12.00 MiB .*, 4.00 MiB .* were there, 4.00", done.stdout)
+        assert "4.00 MiB (4194304 Bytes) are not cached: again in 0.5 s" in done.stderr
+        assert done.stderr.count("again") == 1
+        assert "4.00 MiB (4194304 Bytes) could not be cached" in done.stderr
+        checked = OURS.run("warmup", "--check", mount.path)
+        assert re.search(r"3 files checked, 8.00 MiB .* are cached, 4.00 MiB", checked.stdout)
+        gone = OURS.run("warmup", mount.path / "lost", "--io-retries", "0", check=False)
+        assert (gone.code, gone.stderr.count("again")) == (1, 0)
+
+
+def test_warmup_shows_its_progress_on_a_terminal(mount: Mount) -> None:
+    reader, terminal = pty.openpty()
+    words = [str(OURS.executable), "warmup", str(mount.path / "d")]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other end was closed
+            while data := os.read(reader, 1 << 16):
+                shown += data
+    os.close(reader)
+    assert process.returncode == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert re.search(r"files +\S+ +15.0/15.0 MiB", text), text
+    assert re.search(r"[kKM]i?B/s|\?", text), text
+    assert re.search(r"\d:\d\d:\d\d", text), text
+
+
+def test_the_first_epoch_after_a_warmup_asks_no_metadata(volume: Volume) -> None:
+    long = ("--attr-cache", "1h", "--entry-cache", "1h", "--dir-entry-cache", "1h")
+    with volume.mounted(OURS) as mount:
+        for number in range(20):
+            path = mount.path / "set" / f"c{number % 3}" / f"f{number}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(os.urandom(5000 + number))
+    with volume.mounted(OURS, *long, "--readdir-cache", "--open-cache", "1h") as mount:
+        OURS.run("warmup", mount.path / "set")
+        before = figures.snapshot(str(mount.path / ".stats"))
+        found = [path.read_bytes() for path in sorted((mount.path / "set").glob("*/*"))]
+        now = figures.snapshot(str(mount.path / ".stats"))
+        assert sorted(map(len, found)) == [5000 + number for number in range(20)]
+        changed = {name for name in now if now[name] != before.get(name, 0)}
+        assert "fuse_ops_total_open" in changed
+        assert not {name for name in changed if name.startswith("meta_ops")}
+        assert not {name for name in changed if name.startswith("object_request")}
 
 
 def test_stats_show_what_happens(mount: Mount) -> None:
@@ -165,6 +236,7 @@ def test_profile_of_a_saved_log(mount: Mount, tmp_path: Path) -> None:
         (["warmup"], "no PATH"),
         (["warmup", "PLACE", "--evict", "--check"], "exclude each other"),
         (["warmup", "PLACE", "-p", "0"], "--threads 0"),
+        (["warmup", "PLACE", "--io-retries", "-1"], "--io-retries -1"),
         (["warmup", "-f", "PLACE/nosuch"], "nosuch"),
     ],
 )

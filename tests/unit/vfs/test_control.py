@@ -383,19 +383,21 @@ def fill_body(path: bytes, action: int, background: int = 0) -> bytes:
 
 
 def test_warm_up_fills_checks_and_drops(vfs: VFS, tree: Inode) -> None:
-    counts = {"FileCount": 8, "SliceCount": 8, "TotalBytes": 200000}
+    counts: dict[str, Any] = {"FileCount": 8, "SliceCount": 8, "TotalBytes": 200000}
+    counts |= {"MissBytes": 0, "CachedBytes": 0, "FailedPaths": 0, "Locations": {}}
     _, told = ask_json(vfs, 1004, fill_body(b"/x", 1))
-    assert told == counts | {"MissBytes": 0, "Locations": {}}
+    assert told == counts
     _, told = ask_json(vfs, 1004, fill_body(b"/x", 2))
     assert told["MissBytes"] == 200000
+    f1 = vfs.lookup(ME, tree, b"f1").ino
+    ask_json(vfs, 1004, fill_body(b"inode:%d" % f1, 0))
     progress, told = ask_json(vfs, 1004, fill_body(b"/x", 0))
-    assert told == counts | {"MissBytes": 0, "Locations": {}}
+    assert told == counts | {"CachedBytes": 10000}
     assert progress == (8, 200000)
     _, told = ask_json(vfs, 1004, fill_body(b"/x", 2))
-    assert told == counts | {"MissBytes": 0, "Locations": {"memory": 200000}}
-    f1 = vfs.lookup(ME, tree, b"f1").ino
+    assert told == counts | {"Locations": {"memory": 200000}}
     _, told = ask_json(vfs, 1004, fill_body(b"inode:%d\n/missing" % f1, 2))
-    assert (told["FileCount"], told["TotalBytes"]) == (1, 10000)
+    assert (told["FileCount"], told["TotalBytes"], told["FailedPaths"]) == (1, 10000, 1)
 
 
 def test_warm_up_in_the_background_answers_at_once(vfs: VFS, tree: Inode) -> None:
