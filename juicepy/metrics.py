@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
-import resource
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +25,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from juicepy import runtime
+
 logger = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Collector)
@@ -37,6 +37,8 @@ _TOTALS = {
     "juicefs_meta_ops",
     "juicefs_juicefs_bgjob_deletions",
     "juicefs_process_cpu_seconds",
+    "juicefs_process_network_receive_bytes",
+    "juicefs_process_network_transmit_bytes",
 }
 
 _GAUGES = (
@@ -46,9 +48,14 @@ _GAUGES = (
     "memory",
     "uptime",
     "fuse_open_handlers",
+    "go_goroutines",
+    "go_memstats_alloc_bytes",
+    "go_memstats_sys_bytes",
+    "go_threads",
     "last_backup_duration",
     "last_successful_backup",
     "object_request_uploading",
+    "process_virtual_memory_max_bytes",
     "staging_block_bytes",
     "staging_blocks",
     "staging_writing_blocks",
@@ -70,10 +77,24 @@ _COUNTED_ELSEWHERE = (
     "blockcache_miss_bytes",
     "blockcache_writes",
     "blockcache_write_bytes",
+    "process_network_receive_bytes",
+    "process_network_transmit_bytes",
     "staging_block_delay_seconds",
     "staging_block_errors",
     "staging_write_bytes",
 )
+
+_OF_THE_PROCESS: dict[str, Callable[[], float]] = {
+    "cpu_usage": runtime.cpu_seconds,
+    "memory": runtime.resident_bytes,
+    "go_goroutines": runtime.python_threads,
+    "go_threads": runtime.threads,
+    "go_memstats_alloc_bytes": runtime.resident_bytes,
+    "go_memstats_sys_bytes": runtime.address_bytes,
+    "process_virtual_memory_max_bytes": runtime.address_limit,
+    "process_network_receive_bytes": runtime.received_bytes,
+    "process_network_transmit_bytes": runtime.sent_bytes,
+}
 
 
 def exponential(first: float, factor: float, count: int) -> list[float]:
@@ -174,9 +195,9 @@ class Metrics:
         self._declare_histograms()
         self.subdir_info = self._gauge("subdir_info", "subdir")
         started = time.monotonic()
-        self.watch("cpu_usage", _cpu_seconds)
-        self.watch("memory", _resident_bytes)
         self.watch("uptime", lambda: time.monotonic() - started)
+        for name, source in _OF_THE_PROCESS.items():
+            self.watch(name, source)
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=self.registry)
 
     def _declare_hot(self) -> None:
@@ -361,13 +382,3 @@ def _decimal(value: float) -> str:
     if value == int(value):
         return str(int(value))
     return f"{value:.12f}".rstrip("0")
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _resident_bytes() -> float:
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -16,6 +16,8 @@ from juicepy.errors import Refused
 if TYPE_CHECKING:
     from juicepy.jobs.profile import Filter, Operation, Profile
 
+LIVE_LOGS = (".accesslog", ".jfs.accesslog")  # of a mount, which the path may also name
+
 
 @click.command(
     cls=Command,
@@ -35,13 +37,15 @@ def command(source: str, uid: str, gid: str, pid: str, interval: float) -> None:
     if not 0 <= interval < float("inf"):
         raise Refused(f"--interval {interval:g} is less than 0")
     chosen = Filter(_numbers("--uid", uid), _numbers("--gid", gid), _numbers("--pid", pid))
-    if os.path.isfile(source) and os.stat(source).st_ino < 1 << 62:
+    live = os.path.basename(source) in LIVE_LOGS
+    if os.path.isfile(source) and not (live and os.stat(source).st_ino >= 1 << 62):
         for end_s, took_s, profile in windows(_saved(source, chosen), interval):
             _show(profile, end_s, took_s)
         return
     if interval == 0:
         raise Refused("--interval 0 is for a saved log")
-    _follow(figures.find(source, "accesslog"), chosen, interval)
+    place = os.path.dirname(os.path.abspath(source)) if live else source
+    _follow(figures.find(place, "accesslog"), chosen, interval)
 
 
 def _numbers(option: str, text: str) -> frozenset[int]:

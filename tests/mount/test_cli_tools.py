@@ -174,6 +174,7 @@ def test_stats_show_what_happens(mount: Mount) -> None:
 
 
 def test_profile_follows_the_mount(mount: Mount) -> None:
+    source = "" if mount.program is PEER else ".accesslog"
     tables: list[list[str]] = []
 
     def collect(lines: Iterator[str]) -> None:
@@ -183,7 +184,7 @@ def test_profile_follows_the_mount(mount: Mount) -> None:
             elif line.strip():
                 tables[-1].append(line)
 
-    words = [OURS.executable, "profile", mount.path, "--interval", "1", "-u", "0,4711"]
+    words = [OURS.executable, "profile", mount.path / source, "--interval", "1", "-u", "0,4711"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as profile:
         assert profile.stdout is not None
         reader = threading.Thread(target=collect, args=[profile.stdout])

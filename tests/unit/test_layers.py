@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "juicepy"
 
-ROOT = {"types", "errors", "concurrency", "log", "memory", "urls", "volume", "metrics"}
+ROOT = {"types", "errors", "concurrency", "log", "memory", "urls", "volume", "metrics", "runtime"}
 BELOW = {
     "object": ROOT,
     "cache": ROOT,

@@ -177,6 +177,24 @@ def test_nothing_is_kept_while_nobody_reads() -> None:
         assert len(vfs.log.readers) == 0
 
 
+def test_no_line_is_made_while_nobody_reads(vfs: VFS, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(*_: object) -> None:
+        raise AssertionError("nobody reads this")
+
+    log = Log(vfs)
+    vfs.release(ME, log.ino, log.fh, 0)
+    monkeypatch.setattr(vfs.log, "write", made)
+    ino, fh = create(vfs, b"f")
+    read(vfs, ino, fh, 0, 10)
+    close(vfs, ino, fh)
+    directory = vfs.opendir(ME, ROOT, 0).fh
+    assert list(vfs.readdir(ME, ROOT, directory, 0, plus=True))
+    with failing():
+        vfs.lookup(ME, ROOT, b"absent")
+    with pytest.raises(AssertionError, match="nobody reads"):
+        Log(vfs)
+
+
 def test_each_reader_gets_all_lines() -> None:
     log = AccessLog()
     first, second = log.open(), log.open()
