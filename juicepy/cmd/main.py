@@ -25,6 +25,7 @@ COMMANDS = {
     "info": ("info", "INSPECTOR", "Show internal information of a path or inode"),
     "stats": ("stats", "INSPECTOR", "Show what a mount does, as figures"),
     "profile": ("profile", "INSPECTOR", "Show which operations of a mount take the time"),
+    "debug": ("debug", "INSPECTOR", "Show where a mount spends CPU and memory"),
     "warmup": ("warmup", "TOOL", "Bring files into the cache of a mount"),
     "mount": ("mount", "SERVICE", "Mount a volume"),
     "umount": ("umount", "SERVICE", "Unmount a volume"),

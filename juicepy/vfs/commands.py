@@ -19,6 +19,7 @@ from juicepy.errors import posix_error
 from juicepy.meta.client import MetaClient
 from juicepy.meta.codec import decode_plocks
 from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Attr, Cred, Inode, Kind, LockKind, Slice
+from juicepy.vfs import heap
 from juicepy.vfs.control import Command, Job, data_response
 from juicepy.vfs.warmup import WarmUp, cut
 
@@ -80,6 +81,7 @@ class Commands:
             CLONE: self.clone,
             SUMMARY: self.summary,
             COMPACT: self.compact,
+            heap.HEAP: heap.profile,
         }
 
     def rmr(self, cred: Cred, data: bytes, job: Job) -> bytes:

@@ -8,6 +8,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -246,3 +247,61 @@ def test_bad_input_gets_one_line(words: list[str], told: str, tmp_path: Path) ->
     assert done.code == 1
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def busy(volume: Volume) -> Iterator[Mount]:
+    """A mount of ours that is written to all the time."""
+    with volume.mounted(OURS) as mount:
+        end = threading.Event()
+
+        def write() -> None:
+            while not end.is_set():
+                (mount.path / "f").write_bytes(b"x" * 100_000)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        yield mount
+        end.set()
+        writer.join()
+
+
+def test_debug_profile_tells_what_takes_the_cpu(busy: Mount, tmp_path: Path) -> None:
+    out = tmp_path / "raw.txt"
+    words = ("debug", "profile", busy.path, "--seconds", "2", "--out", out)
+    done = OURS.run(*words)
+    assert re.search(r"\d+ samples of process \d+", done.stdout)
+    rows = [line.split(maxsplit=2) for line in done.stdout.splitlines()[2:]]
+    assert sum(float(row[0].rstrip("%")) for row in rows) > 50
+    assert all(float(row[0].rstrip("%")) <= float(row[1].rstrip("%")) for row in rows)
+    assert "juicepy/fuse/server.py" in out.read_text()
+
+
+def test_debug_profile_tells_what_takes_the_memory(busy: Mount) -> None:
+    done = OURS.run("debug", "profile", "--heap", busy.path, "--seconds", "1", "-c", "30")
+    title, *rows = done.stdout.splitlines()
+    assert title.split() == ["KiB", "blocks", "line"]
+    assert 0 < len(rows) <= 30
+    assert any("juicepy/" in row for row in rows)
+    sizes = [float(row.split()[0]) for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_debug_profile_says_what_is_missing(volume: Volume, tmp_path: Path) -> None:
+    def refused(*words: str | Path) -> str:
+        done = OURS.run("debug", "profile", *words, check=False)
+        assert (done.code, len(done.stderr.splitlines())) == (1, 1), done
+        return done.stderr
+
+    assert "is not a JuiceFS mount point" in refused(tmp_path)
+    with volume.mounted(OURS) as mount:
+        assert "--seconds 0" in refused(mount.path, "--seconds", "0")
+        assert "--out x.pdf" in refused(mount.path, "--out", "x.pdf")
+        code = "import sys; sys.executable = '/nowhere/python'; import juicepy.cmd.main as main;"
+        code += f"sys.exit(main.run(['debug', 'profile', {str(mount.path)!r}]))"
+        env = {**os.environ, "PATH": "/nowhere"}
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, "pip install py-spy" in done.stderr) == (1, True), done.stderr
+    with volume.mounted(PEER) as mount:
+        assert "not a mount of this program" in refused(mount.path)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from threading import Event
@@ -15,6 +16,7 @@ from juicepy.concurrency import Workers
 from juicepy.types import ROOT, Cred, Inode, Kind, SetAttr
 from juicepy.vfs import control
 from juicepy.vfs.control import ControlChannel, Job
+from juicepy.vfs.heap import HEAP
 from juicepy.vfs.vfs import VFS
 from tests.support.waiting import wait_for
 from tests.unit.vfs.volumes import ME, KiB, close, create, names, new_volume, opened, write
@@ -405,6 +407,20 @@ def test_warm_up_in_the_background_answers_at_once(vfs: VFS, tree: Inode) -> Non
     _, told = ask_json(vfs, 1004, fill_body(b"/x", 0, background=1))
     assert told["FileCount"] == 0
     wait_for(lambda: vfs.store.cache.stats()[0] == 8, "8 blocks in the cache")
+
+
+def test_heap_is_shown_to_who_runs_the_mount_only(vfs: VFS, tree: Inode) -> None:
+    body = struct.pack(">HH", 2, 5)
+    _, answer = ask(vfs, HEAP, body)
+    assert answer.decode().split()[:3] == ["KiB", "blocks", "line"]
+    assert not tracemalloc.is_tracing()
+    ino = vfs.lookup(ME, ROOT, b".control").ino
+    other = Cred(uid=4711)
+    fh = vfs.open(other, ino, os.O_RDWR).fh
+    sent = request(HEAP, body)
+    vfs.write(other, ino, fh, 0, memoryview(sent), 0)
+    wait_for(lambda: vfs.read(other, ino, fh, len(sent), 10) == [bytes([errno.EPERM])], "EPERM")
+    vfs.release(other, ino, fh, 0)
 
 
 class Kernel:
