@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from juicepy.cmd import presets
+from juicepy.cmd import cgroup, presets
 from juicepy.cmd.options import Duration, Octal, Option, Rate, Size
 from juicepy.errors import Refused
 
@@ -132,7 +132,11 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--check-storage", _FLAG, "Test the object store before mounting."),
     ],
     "DATA CACHE": [
-        ("--buffer-size", {"type": Size("M"), "default": "300M"}, "Buffers in all, in MiB."),
+        (
+            "--buffer-size",
+            {"type": Size("M"), "default": cgroup.default_buffers, "show_default": "300M"},
+            "Buffers in all, MiB; less in a control group with a limit.",
+        ),
         ("--max-readahead", {"type": Size("M"), "default": 0}, "Read-ahead per stream, MiB."),
         ("--prefetch", {"type": int, "default": 1}, "Blocks fetched behind a small read."),
         ("--writeback", _FLAG, "Upload in the background; blocks wait in the cache directory."),
@@ -190,6 +194,7 @@ def build(
     `in_force`: the same options as text, for `.config`.
     """
     _check(given)
+    cgroup.warn_of(given["buffer_size"])
     address = given["metrics"]
     return MountOptions(
         url=url,

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from juicepy.cache.staging import StagingOptions
-from juicepy.cmd import mount, mount_options
+from juicepy.cmd import cgroup, mount, mount_options
 from juicepy.cmd.options import Command
 from juicepy.errors import Refused
 
@@ -22,7 +22,8 @@ def built(*words: str) -> mount_options.MountOptions:
     return mount_options.build("mem://x", "/mnt", given(*words))
 
 
-def test_defaults_are_those_of_juicefs() -> None:
+def test_defaults_are_those_of_juicefs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "memory_limit", lambda: None)
     options = built()
     vfs = options.vfs
     assert (vfs.attr_cache_s, vfs.entry_cache_s, vfs.dir_entry_cache_s) == (1, 1, 1)
@@ -33,6 +34,14 @@ def test_defaults_are_those_of_juicefs() -> None:
     assert vfs.cache.mode == 0o600
     assert options.metrics_address == "127.0.0.1:9567"
     assert not options.background
+
+
+def test_a_control_group_lowers_the_default_of_the_buffers_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cgroup, "memory_limit", lambda: 512 << 20)
+    assert built().vfs.store.buffer_size == 256 << 20
+    assert built("--buffer-size", "400").vfs.store.buffer_size == 400 << 20
 
 
 def test_options_reach_their_settings() -> None:
