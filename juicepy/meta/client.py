@@ -547,13 +547,16 @@ class MetaClient:
     def _has_limits(self) -> bool:
         return self._accounts.has_limits()
 
-    def truncate(self, cred: Cred, ino: Inode, length: int, *, by_handle: bool) -> Attr:
+    def truncate(
+        self, cred: Cred, ino: Inode, length: int, *, by_handle: bool, epoch: int | None = None
+    ) -> Attr:
+        """Set the length. EIO as `write`, if the session has ended since `epoch`."""
         now_ns = time.time_ns()
         if self._has_limits():
             self.check_growth(ino, self.getattr(ino).length, length)
-        (attr, effects), _ = self._run(
+        (attr, effects), _ = self._run_in_session(
             "Truncate",
-            lambda tx: data.truncate(
+            lambda tx, _: data.truncate(
                 tx,
                 ino,
                 length,
@@ -562,6 +565,8 @@ class MetaClient:
                 by_handle=by_handle,
                 existing=lambda: self._chunks_of(ino),
             ),
+            epoch,
+            changes=ino,
         )
         self._follow(effects)
         return self._shown(ino, attr)
@@ -569,15 +574,25 @@ class MetaClient:
     def _chunks_of(self, ino: Inode) -> list[int]:
         return self.engine.chunk_indexes(ino, MAX_FILE_SIZE)
 
-    def fallocate(self, cred: Cred, ino: Inode, mode: int, offset: int, length: int) -> Attr:
+    def fallocate(
+        self,
+        cred: Cred,
+        ino: Inode,
+        mode: int,
+        offset: int,
+        length: int,
+        *,
+        epoch: int | None = None,
+    ) -> Attr:
+        """Allocate, punch or zero. EIO as `write`, if the session has ended since `epoch`."""
         now_ns, strip = time.time_ns(), not cred.is_root
         if self._has_limits() and not mode & rules.FALLOC_KEEP_SIZE:
             self.check_growth(ino, self.getattr(ino).length, offset + length)
         if not rules.punches(mode):
             self._check_room(cred, ino, offset + length)
-        (attr, effects), _ = self._run(
+        (attr, effects), _ = self._run_in_session(
             "Fallocate",
-            lambda tx: data.fallocate(
+            lambda tx, _: data.fallocate(
                 tx,
                 ino,
                 mode,
@@ -587,6 +602,8 @@ class MetaClient:
                 strip=strip,
                 existing=lambda: self._chunks_of(ino),
             ),
+            epoch,
+            changes=ino,
         )
         self._follow(effects)
         return attr
@@ -599,15 +616,29 @@ class MetaClient:
                 raise posix_error(ENOSPC)
 
     def copy_file_range(
-        self, cred: Cred, ino: Inode, offset: int, ino_out: Inode, offset_out: int, length: int
+        self,
+        cred: Cred,
+        ino: Inode,
+        offset: int,
+        ino_out: Inode,
+        offset_out: int,
+        length: int,
+        *,
+        epoch: int | None = None,
     ) -> int:
-        """Share up to `length` bytes of one file with another; the number shared."""
+        """Share up to `length` bytes of one file with another; the number shared.
+
+        EIO as `write`, if the session has ended since `epoch`.
+        """
         copy = data.Copy(ino, offset, ino_out, offset_out, length)
         now_ns = time.time_ns()
         if self._has_limits():
             self.check_growth(ino_out, self.getattr(ino_out).length, offset_out + length)
-        (copied, _, effects), done = self._run(
-            "CopyFileRange", lambda tx: data.copy_file_range(tx, copy, now_ns)
+        (copied, _, effects), done = self._run_in_session(
+            "CopyFileRange",
+            lambda tx, _: data.copy_file_range(tx, copy, now_ns),
+            epoch,
+            changes=ino_out,
         )
         self._follow(effects)
         for (target, index), count in done.chunks.items():

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _SLOW_S = 10.0
+_IN_SESSION_RUNS = 50  # of one operation, while locks come and go or the session lapses
+_RERUN_PAUSE_S = 0.02  # at most, between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +181,11 @@ class Service:
         """`run` what nobody may do whose session has ended: EIO if it ended since `epoch` (now).
 
         If the body `changes` the data of an inode, that also holds of an end between body and
-        commit, for who holds locks.
+        commit, for who holds locks. Who holds none and names no epoch goes on in a new session.
         """
         sessions = self.sessions
+        if changes is not None and epoch is None and not sessions.held:
+            self.ensure_session()
         begun = sessions.epoch if epoch is None else epoch
         sid = sessions.sid
         witness: Taken | None = None
@@ -197,13 +201,15 @@ class Service:
                 tx.rely_on(sid, witness[0])
             return body(tx, sid)
 
-        while True:
+        for runs in range(_IN_SESSION_RUNS):
             try:
                 return self.run(name, checked)
             except SessionLapsed:
-                continue  # `run` finds out what has become of it
+                pass  # `run` finds out what has become of it
             except LockLost:
                 sessions.examine(witness)
+            time.sleep(min(_RERUN_PAUSE_S, 0.0005 * 2**runs) if runs else 0)
+        raise posix_error(EIO, f"{name}: session {sid} is in doubt")
 
     def read(self, name: str, call: Callable[[], T]) -> T:
         begin = time.perf_counter()

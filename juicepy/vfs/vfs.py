@@ -248,9 +248,10 @@ class VFS:
         file = self._files.find(ino)
         attr: Attr | None = None
         if size is not None:
+            epoch: int | None = None
             if fh is not None and (handle := self._file_handles.find(fh)) is not None:
-                self._check_owned(handle)
-            attr = self._truncate(cred, ino, size, by_handle=fh is not None)
+                epoch = self._check_owned(handle)
+            attr = self._truncate(cred, ino, size, by_handle=fh is not None, epoch=epoch)
         if change != _NOTHING or attr is None:
             if file is not None and _touches_written(change):
                 file.flush_for_others()
@@ -405,11 +406,11 @@ class VFS:
     def fallocate(
         self, cred: Cred, ino: Inode, fh: Fh, mode: int, offset: int, length: int
     ) -> None:
-        file = self._writable(fh).file
+        file, epoch = self._writable(fh)
         if offset + length > MAX_FILE_SIZE:
             raise posix_error(errno.EFBIG)
         file.flush_for_others()
-        attr = self.meta.fallocate(cred, ino, mode, offset, length)
+        attr = self.meta.fallocate(cred, ino, mode, offset, length, epoch=epoch)
         file.changed(offset, length, attr)
 
     @operation
@@ -433,12 +434,15 @@ class VFS:
         offset_out: int,
         length: int,
     ) -> int:
-        source, target = self._file_handles.get(fh).file, self._writable(fh_out).file
+        source = self._file_handles.get(fh).file
+        target, epoch = self._writable(fh_out)
         if offset_out + length > MAX_FILE_SIZE:
             raise posix_error(errno.EFBIG)
         source.flush_for_others()
         target.flush_for_others()
-        copied = self.meta.copy_file_range(cred, ino, offset, ino_out, offset_out, length)
+        copied = self.meta.copy_file_range(
+            cred, ino, offset, ino_out, offset_out, length, epoch=epoch
+        )
         target.changed(offset_out, copied, self.meta.getattr(ino_out))
         return copied
 
@@ -637,17 +641,19 @@ class VFS:
             self._files.release(file)
             self.meta.close(file.ino)
 
-    def _writable(self, fh: Fh) -> FileHandle:
+    def _writable(self, fh: Fh) -> tuple[OpenFile, int]:
+        """The file of a handle, and the epoch up to which the handle may change it."""
         handle = self._file_handles.get(fh)
         if not handle.is_writable:
             raise posix_error(errno.EBADF)
-        self._check_owned(handle)
-        return handle
+        return handle.file, self._check_owned(handle)
 
-    def _check_owned(self, handle: FileHandle) -> None:
-        """EIO if the session that opened the file has ended, see `Files.lose`."""
+    def _check_owned(self, handle: FileHandle) -> int:
+        """EIO if the session that opened the file has ended, see `Files.lose`; else the epoch."""
         self.meta.ensure_session()
+        epoch = self.meta.epoch  # first: handles are marked before it changes
         handle.check_owned()
+        return epoch
 
     def _flush(self, handle: FileHandle) -> None:
         if handle.is_writable or handle.is_lost:
@@ -657,13 +663,15 @@ class VFS:
     def _lose_session(self, had_locks: bool, gone: set[Inode]) -> None:
         self._files.lose(self._file_handles.all(), gone, had_locks=had_locks)
 
-    def _truncate(self, cred: Cred, ino: Inode, size: int, *, by_handle: bool) -> Attr:
+    def _truncate(
+        self, cred: Cred, ino: Inode, size: int, *, by_handle: bool, epoch: int | None = None
+    ) -> Attr:
         if size > MAX_FILE_SIZE:
             raise posix_error(errno.EFBIG)
         file = self._files.find(ino)
         if file is not None:
             file.flush_for_others()
-        attr = self.meta.truncate(cred, ino, size, by_handle=by_handle)
+        attr = self.meta.truncate(cred, ino, size, by_handle=by_handle, epoch=epoch)
         if file is not None:
             file.changed(0, None, attr)
         else:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from juicepy.meta import rules
 from juicepy.meta.client import SUPERUSER, MetaClient
 from juicepy.meta.engine import MetaEngine
 from juicepy.meta.ops import common
+from juicepy.meta.registry import open_engine
 from juicepy.meta.tx import HeldLock, LockLost, Tx
 from juicepy.types import ROOT, Inode, Kind, LockKind, PosixLock, Slice
 from tests.support.meta import format_engine, scan, session
@@ -36,6 +40,42 @@ def make_file(client: MetaClient, name: bytes = b"f") -> Inode:
 
 def write(client: MetaClient, ino: Inode) -> None:
     client.write(ino, 0, Slice(0, client.new_slice(), 10, 0, 10), time.time_ns())
+
+
+def fallocate(mode: int) -> Callable[[MetaClient, Inode], object]:
+    return lambda client, ino: client.fallocate(SUPERUSER, ino, mode, 2, 20)
+
+
+def open_truncating(client: MetaClient, ino: Inode) -> None:
+    client.open(SUPERUSER, ino, os.O_WRONLY | os.O_TRUNC)
+    client.close(ino)
+
+
+def copy_to(client: MetaClient, ino: Inode) -> None:
+    source = client.lookup(SUPERUSER, ROOT, b"source")[0]
+    client.copy_file_range(SUPERUSER, source, 0, ino, 4, 10)
+
+
+CHANGES = {  # of the data of a file of 10 bytes, beside one called `source` of 10 bytes
+    "write": write,
+    "shorten": lambda client, ino: client.truncate(SUPERUSER, ino, 3, by_handle=True),
+    "lengthen": lambda client, ino: client.truncate(SUPERUSER, ino, 30, by_handle=False),
+    "open": open_truncating,
+    "allocate": fallocate(0),
+    "allocate-behind": fallocate(rules.FALLOC_KEEP_SIZE),
+    "punch": fallocate(rules.FALLOC_PUNCH_HOLE | rules.FALLOC_KEEP_SIZE),
+    "zero": fallocate(rules.FALLOC_ZERO_RANGE),
+    "copy": copy_to,
+}
+every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+
+
+def make_files(client: MetaClient) -> Inode:
+    """The file to be changed."""
+    write(client, make_file(client, b"source"))
+    ino = make_file(client, b"changed")
+    write(client, ino)
+    return ino
 
 
 def failure(work: Callable[[], object]) -> int | None:
@@ -90,15 +130,18 @@ def take_range(client: MetaClient, ino: Inode) -> None:
     client.setlk(ino, OWNER, WHOLE)
 
 
+@every_change
 @pytest.mark.parametrize("take", [take_flock, take_range])
-def test_commit_after_others_took_over_is_refused(
+def test_change_after_others_took_over_is_refused(
     clients: tuple[MetaClient, MetaClient],
     before_commit: Callable[[Callable[[], Any]], list[bool]],
     take: Callable[[MetaClient, Inode], None],
+    change: Callable[[MetaClient, Inode], object],
 ) -> None:
     """The expiry has passed only when the body had already looked at it."""
     one, two = clients
-    guarded, guard = make_file(one), make_file(one, b"lock")
+    guarded, guard = make_files(one), make_file(one, b"lock")
+    attr, slices = two.getattr(guarded), two.engine.slices(guarded, 0)
     take(one, guard)
     old = one.sid
 
@@ -108,17 +151,36 @@ def test_commit_after_others_took_over_is_refused(
         take(two, guard)
 
     in_time = before_commit(take_over)
-    outcome = failure(lambda: write(one, guarded))
+    outcome = failure(lambda: change(one, guarded))
     if in_time == [True]:
         assert outcome == errno.EIO
-        assert two.getattr(guarded).length == 0
-        assert two.engine.slices(guarded, 0) == ()
+        assert two.getattr(guarded) == attr
+        assert two.engine.slices(guarded, 0) == slices
     else:  # it came first
         assert outcome is None
-        assert failure(lambda: write(one, guarded)) == errno.EIO
+        assert failure(lambda: change(one, guarded)) == errno.EIO
     assert one.sid != old
-    write(one, guarded)
-    write(two, guarded)
+    change(one, guarded)
+    change(two, guarded)
+
+
+@every_change
+def test_change_of_an_earlier_epoch_is_refused_if_locks_were_held(
+    clients: tuple[MetaClient, MetaClient], change: Callable[[MetaClient, Inode], object]
+) -> None:
+    """Who holds none has lost nothing by a change that he only asks for in the new session."""
+    one, two = clients
+    ino = make_files(one)
+    for takes in (True, False):
+        attr, old = two.getattr(ino), one.sid
+        if takes:
+            take_flock(one, ino)
+        one._service.sessions._lease_until = 0.0
+        two._service.sessions.end(old)
+        outcome = failure(lambda: change(one, ino))
+        assert outcome == (errno.EIO if takes else None)
+        assert (two.getattr(ino) == attr) == takes
+        assert one.sid != old
 
 
 def test_lock_given_up_meanwhile_refuses_no_commit(
@@ -182,3 +244,23 @@ def test_what_relies_on_a_lock_is_stored_only_while_the_lock_is(engine: MetaEngi
         client._service.sessions.held.clear()
         with pytest.raises(LockLost):
             rely((ino, OWNER, False))
+
+
+def test_lock_that_is_never_believed_ends_in_eio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that misses a lock at each commit, and has it whenever it is asked."""
+    engine = open_engine(f"mem://{uuid.uuid4()}")
+    format_engine(engine)
+    with session(engine, no_bgjob=True) as client:
+        ino, real, runs = make_file(client), engine.transact, 0
+        take_flock(client, ino)
+
+        def transact(body: Callable[[Tx], Any]) -> Any:
+            nonlocal runs
+            runs += 1
+            raise LockLost
+
+        monkeypatch.setattr(engine, "transact", transact)
+        assert failure(lambda: write(client, ino)) == errno.EIO
+        assert 1 < runs < 100
+        monkeypatch.setattr(engine, "transact", real)
+        write(client, ino)

@@ -68,6 +68,7 @@ def test_data_written_under_a_lost_lock_is_not_stored(clients: tuple[VFS, VFS]) 
         refused(lock, frozen, ino, fh)
         refused(frozen.fallocate, ME, ino, fh, 0, 0, 100)
         refused(frozen.setattr, ME, ino, SetAttr(), 1, fh)
+        refused(frozen.copy_file_range, ME, ino, fh, 0, ino, fh, 50, 9)
     frozen.try_flock(ME, ino, fh, OWNER, LockKind.UNLOCK)
     frozen.release(ME, ino, fh, OWNER)
     assert stored(frozen, b"f") == stored(other, b"f") == b"new"
@@ -123,6 +124,32 @@ def test_upload_under_way_is_not_committed(clients: tuple[VFS, VFS]) -> None:
     storage.gate.set()
     refused(frozen.fsync, ME, ino, fh, False)
     assert other.meta.getattr(ino).length == 0
+
+
+@pytest.mark.parametrize("name", ["truncate", "fallocate", "copy_file_range"])
+def test_change_through_a_handle_of_an_earlier_epoch_is_refused(
+    clients: tuple[VFS, VFS], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The session ends when the handle has been looked at already."""
+    frozen, other = clients
+    ino, fh = create(frozen, b"f", b"data")
+    frozen.fsync(ME, ino, fh, False)
+    lock(frozen, ino, fh)
+    real = getattr(frozen.meta, name)
+
+    def late(*args: object, **kwargs: object) -> object:
+        end_session(frozen, by=other)
+        frozen.meta.heartbeat()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(frozen.meta, name, late)
+    if name == "truncate":
+        refused(frozen.setattr, ME, ino, SetAttr(), 1, fh)
+    elif name == "fallocate":
+        refused(frozen.fallocate, ME, ino, fh, 0, 0, 100)
+    else:
+        refused(frozen.copy_file_range, ME, ino, fh, 0, ino, fh, 50, 4)
+    assert stored(other, b"f") == b"data"
 
 
 def test_all_that_a_holder_may_write_is_closed_to_it(clients: tuple[VFS, VFS]) -> None:
