@@ -85,6 +85,7 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--all-squash", {"default": ""}, "Serve everyone as this UID:GID."),
         ("--prefix-internal", _FLAG, "Begin the names of internal files with .jfs."),
         ("--no-passthrough", _FLAG, "Never let the kernel read local files by itself."),
+        ("--no-page-fill", _FLAG, "Never give the kernel more of a file than it asks for."),
         (
             "--passthrough-age",
             {"type": _SECONDS, "default": "60s"},
@@ -299,6 +300,7 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
             max_writes=given["max_stage_write"],
         ),
         open_whole=given["open_mode"] == "whole",
+        page_fill=not given["no_page_fill"],
         whole_file_min=given["whole_file_min"],
         **same("subdir", "no_bgjob", "atime_mode", "skip_dir_nlink", "sort_dir"),
         **same("fast_statfs", "readdir_cache", "open_cache_limit", "backup_skip_trash"),

@@ -8,7 +8,7 @@ import os
 import threading
 
 from juicepy.fuse import wire
-from juicepy.types import Inode
+from juicepy.types import Buffer, Inode
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ def inode_message(ino: int, offset: int, length: int) -> bytes:
     return wire.OUT_HEADER.pack(16 + len(body), wire.NOTIFY_INVAL_INODE, 0) + body
 
 
-def store_message(ino: int, offset: int, data: bytes) -> bytes:
-    """NOTIFY_STORE: the kernel caches the bytes, and takes the file for at least so long."""
-    body = wire.NOTIFY_STORE_OUT.pack(ino, offset, len(data)) + data
-    return wire.OUT_HEADER.pack(16 + len(body), wire.NOTIFY_STORE, 0) + body
+def store_header(ino: int, offset: int, size: int) -> bytes:
+    """NOTIFY_STORE, which so many bytes of data follow."""
+    body = wire.NOTIFY_STORE_OUT.pack(ino, offset, size)
+    return wire.OUT_HEADER.pack(16 + len(body) + size, wire.NOTIFY_STORE, 0) + body
 
 
 def entry_message(parent: int, name: bytes) -> bytes:
@@ -66,7 +66,10 @@ class KernelNotifier:
                 _RENEW_S,
             )
         if last:
-            self._send(store_message(ino, length - len(last), last))
+            self.store(ino, length - len(last), last)
+
+    def store(self, ino: Inode, offset: int, data: Buffer) -> bool:
+        return self._send(store_header(ino, offset, len(data)), data)
 
     def inval_attr_now(self, ino: Inode) -> None:
         """Drop the attributes before this returns. Waits for no page or directory lock."""
@@ -98,10 +101,10 @@ class KernelNotifier:
                 self._sending = {}
                 self._changed.notify_all()
 
-    def _send(self, message: bytes) -> bool:
+    def _send(self, *message: Buffer) -> bool:
         """False once the mount is gone. What the kernel does not know (ENOENT) is fine."""
         try:
-            os.write(self._fd, message)
+            os.writev(self._fd, message)
         except OSError as error:
             if error.errno in _GONE:
                 return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from juicepy.types import (
     Attr,
@@ -53,7 +53,9 @@ class Opened:
 
 
 class Notifier(Protocol):
-    """What the file system tells the kernel. Never blocks on a request in flight: calls queue."""
+    """What the file system tells the kernel. What is invalidated waits for no request in flight:
+    those calls queue.
+    """
 
     def inval_inode(self, ino: Inode, offset: int = 0, length: int = 0) -> None:
         """Drop cached attributes and pages (length 0: to the end; offset -1: attributes only)."""
@@ -66,6 +68,19 @@ class Notifier(Protocol):
         `last`: the bytes before `length`, at least one if anybody appends. Returns when that is
         done, or after some seconds; not to be called while serving a read or write.
         """
+
+
+@runtime_checkable
+class PageStore(Protocol):
+    """A `Notifier` that can also fill the kernel's page cache."""
+
+    def store(self, ino: Inode, offset: int, data: Buffer) -> bool:
+        """Put bytes into the page cache; the file is taken to be as long as they reach, at least.
+
+        Waits for requests in flight on these pages. False once the mount is gone.
+        """
+
+    def inval_inode(self, ino: Inode, offset: int = 0, length: int = 0) -> None: ...
 
 
 class Operations(Protocol):

@@ -43,6 +43,7 @@ from juicepy.types import (
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.local_copy import CopyHolder
 from juicepy.vfs.open_cache import OpenCache
+from juicepy.vfs.pages import Scattered
 from juicepy.vfs.reader import FileReader
 from juicepy.vfs.whole import WholeFileMode
 from juicepy.vfs.writer import FileWriter
@@ -61,7 +62,8 @@ class OpenFile:
 
     `seen` is what the metadata told last: another value there means that the slices have changed.
     `version` counts the changes of the file that were made through here. `drop_pages` is called
-    when the kernel's pages show data that could not be stored.
+    when the kernel's pages show data that could not be stored, `push(file, index)` when a whole
+    block is worth giving to the kernel.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class OpenFile:
         buffers: WriteBuffers,
         ino: Inode,
         drop_pages: Callable[[Inode], None] = lambda _: None,
+        push: Callable[[OpenFile, int], None] | None = None,
     ):
         self.ino = ino
         self.reader = FileReader(meta, store, ino)
@@ -81,10 +84,12 @@ class OpenFile:
         self.version = 0
         self.is_gone = False
         self.is_appended = False  # somebody has opened it with O_APPEND
+        self.is_pushable = True  # nobody has opened it for writing
         self.posix_owners: set[int] = set()
-        self.ending: set[FileHandle] = set()  # being released, with locks to give up
+        self.ending: dict[FileHandle, Event] = {}  # being released, with locks to give up
         self._meta, self._store, self._buffers = meta, store, buffers
-        self._drop_pages = drop_pages
+        self._drop_pages, self._push = drop_pages, push
+        self._scattered = Scattered(store.block_size)
         self._lock = Lock("open_file")  # guards the making of `writer`, and `length`, `seen`
         self._seen: Seen | None = None
         self._checked_s = 0.0
@@ -159,7 +164,29 @@ class OpenFile:
         local = self.local.current
         if local is not None:
             return local.read(offset, size)
-        return self.reader.read(offset, size, self.length)
+        pieces = self.reader.read(offset, size, self.length)
+        if self._push is not None and self.is_pushable:
+            self._note_scattered(offset, size)
+        return pieces
+
+    def _note_scattered(self, offset: int, size: int) -> None:
+        index = self._scattered.note(offset, size)
+        if index is None or self.content_epoch is None:
+            return
+        begin = index * self._store.block_size
+        is_here = self.reader.is_here(begin, min(self._store.block_size, self.length - begin))
+        if is_here and self._scattered.done(index) and self._push is not None:
+            self._push(self, index)
+
+    @property
+    def content_epoch(self) -> int | None:
+        """See `pages.Pushable`."""
+        if self.is_written or not self.is_pushable or self.local.current is not None:
+            return None
+        return self.reader.epoch
+
+    def peek(self, offset: int, size: int) -> list[Buffer] | None:
+        return self.reader.peek(offset, size)
 
     def write(self, offset: int, data: memoryview, *, strip: bool) -> None:
         end = offset + len(data)
@@ -329,7 +356,6 @@ class FileHandle:
     is_lost: bool = False
     flock_owners: set[int] = field(default_factory=set)
     record_owners: set[int] = field(default_factory=set)
-    released: Event = field(default_factory=Event)
     accessed: tuple[int, int] = (-1, 0)  # version of the file and second of its last access
 
     @property

@@ -65,6 +65,7 @@ class VfsOptions:
     staging: StagingOptions = field(default_factory=StagingOptions)
     open_whole: bool = False  # bring files into the cache as a whole when they are opened
     whole_file_min: int = 0  # bytes; shorter files are read block by block
+    page_fill: bool = True  # give the kernel whole blocks of what is read here and there
     passthrough_age_s: float = 60.0  # since a file's last change, before the kernel reads it
     # told in `.config` only
     settings: tuple[Setting, ...] = ()

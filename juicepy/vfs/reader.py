@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from juicepy.chunk import overlay
 from juicepy.chunk.store import BlockLost, BlockStore, Part
 from juicepy.concurrency import Lock
-from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Buffer, Inode, Slice
+from juicepy.types import CHUNK_BITS, CHUNK_SIZE, BlockKey, Buffer, Inode, Slice
 from juicepy.vfs.streams import Streams
 
 ZEROS = memoryview(bytes(1 << 20))
@@ -84,6 +84,19 @@ class FileReader:
         """What is seen of the chunks that were read."""
         with self._lock:
             return {index: pieces for index, (_, pieces) in self._views.items()}
+
+    @property
+    def epoch(self) -> int:
+        """Changes with every invalidation."""
+        return self._epoch
+
+    def is_here(self, offset: int, size: int) -> bool:
+        """Whether all bytes of the range are on this machine."""
+        return all(map(self._store.contains, self._blocks(self._parts(offset, size))))
+
+    def peek(self, offset: int, size: int) -> list[Buffer] | None:
+        """The bytes if all of them are on this machine; the range must lie within the file."""
+        return self._read(offset, size) if self.is_here(offset, size) else None
 
     # -- slices
     def _view(self, index: int) -> View:
@@ -171,15 +184,19 @@ class FileReader:
             parts = self._parts(begin, end - begin)
         except OSError:
             return  # the read that needs these slices is told
+        for block in self._blocks(parts):
+            if not self._store.prefetch(block):
+                return
+
+    def _blocks(self, parts: list[Part | int]) -> Iterator[BlockKey]:
+        """The blocks that the parts lie in."""
         for part in parts:
             if isinstance(part, int):
                 continue
             first = part.off // self._block_size
             last = (part.off + part.length - 1) // self._block_size
             for index in range(first, last + 1):
-                block = self._store.layout.block(part.id, part.size, index)
-                if not self._store.prefetch(block):
-                    return
+                yield self._store.layout.block(part.id, part.size, index)
 
 
 def _window_bytes(store: BlockStore) -> int:

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from threading import Event
 
 from juicepy.chunk.store import BlockStore
 from juicepy.errors import posix_error
@@ -38,7 +39,7 @@ from juicepy.types import (
 )
 from juicepy.vfs import control, files, flags, xattrs
 from juicepy.vfs.accesslog import ACCESSLOG, AccessLog
-from juicepy.vfs.api import Found, Notifier, Opened
+from juicepy.vfs.api import Found, Notifier, Opened, PageStore
 from juicepy.vfs.atimes import AccessTimes
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.commands import Commands
@@ -49,6 +50,7 @@ from juicepy.vfs.handles import HandleTable, StreamHandle, handle_numbers
 from juicepy.vfs.open_cache import OpenCache
 from juicepy.vfs.operation import observed_listing, operation, squash
 from juicepy.vfs.options import VfsOptions
+from juicepy.vfs.pages import PageFiller
 from juicepy.vfs.stale import StaleNames
 from juicepy.vfs.warmup import WarmUp
 from juicepy.vfs.whole import WholeFileMode
@@ -82,8 +84,9 @@ class VFS:
         self.log = AccessLog()
         self.squash = squash(options.root_squash, options.all_squash)
         self._notifier: Notifier | None = None
+        self._filler: PageFiller | None = None
         self._files = Files(
-            lambda ino: OpenFile(meta, store, buffers, ino, self._drop_pages),
+            lambda ino: OpenFile(meta, store, buffers, ino, self._drop_pages, self._push),
             OpenCache(options.open_cache_s, options.open_cache_limit),
         )
         numbers = handle_numbers()
@@ -109,8 +112,13 @@ class VFS:
     # ------------------------------------------------------------ life
     def init(self, notifier: Notifier) -> None:
         self._notifier = notifier
+        fills = self.options.page_fill and not self._atimes.are_kept  # those need every read
+        if fills and isinstance(notifier, PageStore):
+            self._filler = PageFiller(notifier, self.store.block_size)
 
     def destroy(self) -> None:
+        if self._filler is not None:
+            self._filler.close()
         self._end_streams()
         try:
             self._files.sync()
@@ -395,12 +403,13 @@ class VFS:
             return
         handle = self._file_handles.remove(fh)
         if handle.flock_owners or handle.record_owners:
-            handle.file.ending.add(handle)
+            handle.file.ending[handle] = Event()
         try:
             self._release(handle)
         finally:
-            handle.file.ending.discard(handle)
-            handle.released.set()
+            released = handle.file.ending.pop(handle, None)
+            if released is not None:
+                released.set()
 
     @operation
     def fallocate(
@@ -529,15 +538,15 @@ class VFS:
 
     def _attempt(self, file: OpenFile, attempt: Callable[[], None]) -> None:
         """Close(2) returns before its RELEASE is served: who locks right after it is early."""
-        ending = list(file.ending)
+        ending = list(file.ending.values())
         try:
             attempt()
         except BlockingIOError:
-            ending += file.ending
+            ending += file.ending.values()
             if not ending:
                 raise
-            for other in ending:
-                other.released.wait(RELEASE_S)
+            for released in ending:
+                released.wait(RELEASE_S)
             attempt()
 
     # ------------------------------------------------------------ private
@@ -597,9 +606,13 @@ class VFS:
         if flags & os.O_TRUNC:
             file.changed(0, None, attr)
         file.is_appended |= bool(flags & os.O_APPEND)
+        is_read_only = flags & os.O_ACCMODE == os.O_RDONLY
+        file.is_pushable &= is_read_only
+        if self._filler is not None and not (is_read_only and unchanged):
+            self._filler.stop(ino)
         fh = self._file_handles.add(FileHandle(file, flags))
         keep_cache = unchanged and not self._atimes.are_kept
-        backing_fd = self._bring(file, attr) if flags & os.O_ACCMODE == os.O_RDONLY else None
+        backing_fd = self._bring(file, attr) if is_read_only else None
         return Opened(fh, keep_cache=keep_cache, length=file.length, backing_fd=backing_fd)
 
     def _bring(self, file: OpenFile, attr: Attr) -> int | None:
@@ -672,10 +685,13 @@ class VFS:
         if file is not None:
             file.flush_for_others()
         attr = self.meta.truncate(cred, ino, size, by_handle=by_handle, epoch=epoch)
+        file = self._files.find(ino)
         if file is not None:
             file.changed(0, None, attr)
         else:
             self._files.open_cache.forget(ino)
+        if self._filler is not None:
+            self._filler.stop(ino)
         return attr
 
     def _truncate_again(self, cred: Cred, ino: Inode) -> Attr:
@@ -692,6 +708,10 @@ class VFS:
             everything = PosixLock(LockKind.UNLOCK, 0, _WHOLE_FILE, 0)
             self.meta.setlk(file.ino, owner, everything)
             file.posix_owners.discard(owner)
+
+    def _push(self, file: OpenFile, index: int) -> None:
+        if self._filler is not None:
+            self._filler.want(file, index)
 
     def _drop_pages(self, ino: Inode) -> None:
         if self._notifier is not None:
