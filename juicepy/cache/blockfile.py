@@ -11,7 +11,9 @@ L is known from the name, whether there are checksums from the length of the fil
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 import google_crc32c
 
@@ -85,7 +87,7 @@ class BlockFile:
     def __init__(self, path: str, length: int) -> None:
         self._fd = -1
         self._length = length
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = _open_regular(path)
         self._sums: bytes | None = None
         if has_checksums(os.fstat(self._fd).st_size, length):
             self._sums = os.pread(self._fd, trailer_size(length), length)
@@ -134,6 +136,20 @@ class BlockFile:
             where = at // PART * 4
             if _checksum(part) != sums[where : where + 4]:
                 raise Corrupt(f"wrong checksum of the bytes at {at}")
+
+
+def _open_regular(path: str) -> int:
+    """Corrupt for anything that is no file, of which some would block whoever opens it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise Corrupt("no regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Corrupt("no regular file")
+    return fd
 
 
 def trailer_size(length: int) -> int:

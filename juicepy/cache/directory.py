@@ -1,10 +1,13 @@
-"""The directory of a cache: its identity, and what is in it."""
+"""The directory of a cache: its identity, what is in it, and what room there is."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+from juicepy.cache.options import CacheOptions
 
 
 def walk(path: str) -> Iterator[os.DirEntry[str]]:
@@ -55,8 +58,29 @@ def write_identity(path: str, ident: str) -> None:
         os.unlink(partial)
 
 
-def is_on_device(path: str, device: int) -> bool:
-    """Whether `path`, or what is left of it, lies on the device."""
-    while not os.path.exists(path):
+def mount_point(path: str) -> str:
+    """Where the file system that `path` lies on is mounted."""
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
         path = os.path.dirname(path)
-    return os.stat(path).st_dev == device
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Bytes and inodes of a file system. `inodes` 0: it knows no such limit."""
+
+    total: int
+    free: int
+    inodes: int
+    free_inodes: int
+
+    @classmethod
+    def of(cls, path: str) -> Space:
+        disk = os.statvfs(path)
+        unit = disk.f_frsize
+        return cls(disk.f_blocks * unit, disk.f_bavail * unit, disk.f_files, disk.f_favail)
+
+    def reserve(self, options: CacheOptions) -> int:
+        """The bytes that a cache with these options leaves free."""
+        return max(int(self.total * options.free_space), options.reserve)

@@ -1,12 +1,13 @@
 """The block cache in one directory, shared with other clients of the volume on this machine.
 
-| path below the directory | content                                             |
-|--------------------------|-----------------------------------------------------|
-| `.lock`                  | id of the directory: a UUID, written once           |
-| `raw/<object key>`       | a block (see `blockfile`)                           |
-| `*.tmp`                  | a block being written; after a minute, garbage      |
+| path below the directory | content                                                            |
+|--------------------------|--------------------------------------------------------------------|
+| `.lock`                  | id of the directory: a UUID, written once                          |
+| `raw/<object key>`       | a block (see `blockfile`)                                          |
+| `*.tmp`                  | a block being written; after a minute, garbage                     |
+| `index.msgpack`          | what was in `raw` at the last clean end (see `index`); a hint only |
 
-One thread writes blocks, another keeps the limits and knows what is there (spec cache.md 5).
+Threads of a `WriteQueue` write blocks, that of a `Keeper` keeps the limits (spec cache.md 5).
 """
 
 from __future__ import annotations
@@ -14,36 +15,35 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from juicepy.cache import blockfile
 from juicepy.cache.blockfile import BlockFile, Corrupt
-from juicepy.cache.directory import identity, is_on_device, make, walk, write_identity
-from juicepy.cache.evict import Cached, Excess, excess, expired, victims
+from juicepy.cache.directory import Space, identity, make, mount_point, write_identity
+from juicepy.cache.health import FULL, DiskHealth
+from juicepy.cache.index import Entry, Index
+from juicepy.cache.keeper import Keeper
 from juicepy.cache.options import BlockNames, CacheCounts, CacheOptions
 from juicepy.cache.whole import WholeDirectory
+from juicepy.cache.writing import BlockId, WriteQueue
 from juicepy.concurrency import Lock
 from juicepy.memory import MemoryBudget
-from juicepy.types import BlockKey, Buffer, SliceId
+from juicepy.types import BlockKey, Buffer
 
 logger = logging.getLogger(__name__)
 
-BlockId = tuple[SliceId, int]
-
 OPEN_FILES = 128  # kept open for reading: opening costs more than reading 4 KiB
-PENDING_BYTES = 64 << 20  # waiting to be written, where nobody gives a budget
-FAILURES = 3  # in a row, after which the disk is given up
-GARBAGE_AGE_S = 60.0
-KEEP_INTERVAL_S = 1.0
+SWEEP_SLOTS = 4096  # of the index, looked at under one lock
+PROBE = bytes(range(256)) * 16
 
 
 class DiskCache:
     """Blocks below `root`. `open` makes the directory and starts the threads, `close` ends them.
 
-    `is_down`: the disk failed or vanished; everything is a miss from then on.
+    `is_down`: the disk is out of use, everything is a miss. `keeper` tries it again.
     """
 
     def __init__(
@@ -55,125 +55,97 @@ class DiskCache:
     ) -> None:
         """Blocks that wait for the disk are counted in `memory`; if it is full none is taken."""
         self.root = root
-        self._memory = memory or MemoryBudget(4 * PENDING_BYTES)
         self.ident = ""
-        self.is_down = False
+        self.names, self.options = names, options
         self.counts = CacheCounts()
-        self._names, self.options = names, options
-        self._raw = os.path.join(root, "raw", "")
+        self.health = DiskHealth(root)
+        self.raw = os.path.join(root, "raw", "")
         self.whole: WholeDirectory | None = None  # what it holds comes before blocks
-        self._device = 0
-        self._failures = 0
-        self._is_full = False
-        self._lock = Lock("disk_cache")  # guards the four below
-        self._index: dict[BlockId, Cached] = {}
-        self._cost = 0
+        self._mount_point = ""
+        self._lock = Lock("disk_cache")  # guards the two below
+        self._index = Index()
         self._opened: OrderedDict[BlockId, BlockFile] = OrderedDict()
-        self._pending: OrderedDict[BlockId, tuple[BlockKey, memoryview]] = OrderedDict()
-        self._work = threading.Condition()  # wakes the writer; guards nothing
-        self._wake = threading.Event()  # wakes the keeper
-        self._is_closing = False
-        self._writer = threading.Thread(target=self._write_loop, name="cache-write", daemon=True)
-        self._keeper = threading.Thread(target=self._keep_loop, name="cache-keep", daemon=True)
+        memory = memory or MemoryBudget(4 * options.write_pending)
+        pending, writers = options.write_pending, options.writers
+        self.queue = WriteQueue(self._write, self._undo, memory, pending, writers)
+        self.keeper = Keeper(self)
 
     def open(self) -> DiskCache:
         """OSError if the directory cannot be made or written."""
         os.makedirs(self.root, exist_ok=True)
         make(os.path.join(self.root, "raw"), self.options.mode)
-        self.ident = identity(os.path.join(self.root, ".lock"))
-        probe = os.path.join(self.root, "raw", f"probe-{uuid.uuid4()}.tmp")
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        os.unlink(probe)
-        self._device = os.stat(self.root).st_dev
-        self._writer.start()
-        self._keeper.start()
+        self.ident = identity(self._lock_path)
+        self._mount_point = mount_point(self.root)
+        self._try_writing()
+        is_known = self._load_index()
+        self.queue.start()
+        self.keeper.start(scan_at_once=not is_known)
         return self
+
+    @property
+    def is_down(self) -> bool:
+        return self.health.is_out
 
     # -- the protocol
     def load(self, block: BlockKey, off: int = 0, size: int | None = None) -> Buffer | None:
         if size is None:
             size = block.size - off
         key = (block.id, block.index)
+        waiting = self.queue.get(key)
+        if waiting is not None:
+            return waiting[off : off + size]
+        if self.is_down:
+            return None
         with self._lock:
-            waiting = self._pending.get(key)
+            self._index.touch(block, time.time())
             file = self._opened.get(key)
             if file is not None:
                 self._opened.move_to_end(key)
-        if waiting is not None:
-            return waiting[1][off : off + size]
         try:
-            if file is None:
-                if self.is_down:
-                    return None
-                file = self._open(block)
-            data = file.read(off, size, self.options.checksum)
+            with self.health.using("read"):
+                return (file or self._open(block)).read(off, size, self.options.checksum)
         except FileNotFoundError:
-            self._forget(block)
-            return None
+            self.forget(block)
         except Corrupt as problem:
-            logger.warning("cached block %s is dropped: %s", self._path(block), problem)
+            logger.warning("cached block %s is dropped: %s", self.path(block), problem)
             self.discard(block)
-            return None
         except OSError as error:
-            self._failed("read", error)
-            return None
-        self._failures = 0
-        cached = self._index.get(key)
-        if cached is not None:
-            cached.atime_s = time.time()
-        return data
+            logger.debug("cached block %s cannot be read: %s", self.path(block), error)
+        return None
 
     def store(self, block: BlockKey, data: Buffer) -> None:
         key = (block.id, block.index)
-        if self.is_down or self._is_full or key in self._index:
-            return
-        if not self._memory.take_queued(block.size):
-            self.counts.drops += 1
+        if self.is_down or key in self.queue:
             return
         with self._lock:
-            is_new = key not in self._pending
-            if is_new:
-                self._pending[key] = block, memoryview(data).toreadonly()
-            is_first = len(self._pending) == 1
-        if not is_new:
-            self._memory.give_back_queued(block.size)
-        elif is_first:
-            with self._work:
-                self._work.notify()
+            if block in self._index:
+                return
+        if not self.keeper.admits(block) or not self.queue.put(block, data):
+            self.counts.drops += 1
 
     def contains(self, block: BlockKey) -> bool:
-        key = (block.id, block.index)
-        if key in self._index or key in self._pending:
+        if (block.id, block.index) in self.queue:
             return True
-        return not self.is_down and os.path.exists(self._path(block))
+        return not self.is_down and os.path.exists(self.path(block))
 
     def discard(self, block: BlockKey) -> None:
-        self._drop_pending((block.id, block.index))
-        self._forget(block)
-        if not self.is_down:
-            self._unlink(block)
+        self.queue.take_back((block.id, block.index))
+        self._undo(block)
 
     def stats(self) -> tuple[int, int]:
-        return len(self._index), self._cost
+        return len(self._index), self._index.cost
 
     def close(self) -> None:
-        """Blocks that wait are written first."""
-        self._is_closing = True
-        with self._work:
-            self._work.notify()
-        self._wake.set()
-        for thread in (self._writer, self._keeper):
-            if thread.is_alive():
-                thread.join(30)
-        with self._lock:
-            self._opened.clear()
+        """Blocks that wait are written first; then the index is saved."""
+        self.queue.close()
+        self.keeper.close()
+        self.close_files()
+        if self.ident and not self.is_down:
+            self._save_index()
 
     def wait_stored(self, timeout_s: float = 30.0) -> bool:
         """Return when every block stored before is in its file; False if that takes too long."""
-        end = time.monotonic() + timeout_s
-        while self._pending and time.monotonic() < end:
-            time.sleep(0.002)
-        return not self._pending
+        return self.queue.wait_empty(timeout_s)
 
     # -- staging (`cache/staging.py`)
     @property
@@ -184,238 +156,178 @@ class DiskCache:
         """Whether the disk takes blocks that nothing may evict."""
         if self.is_down:
             return False
-        disk = os.statvfs(self.root)
-        return disk.f_bavail >= disk.f_blocks * self.options.free_space / 2
+        try:
+            with self.health.using("see the free space"):
+                space = Space.of(self.root)
+        except OSError as error:
+            logger.debug("%s: %s", self.root, error)
+            return False
+        return space.free >= space.reserve(self.options) / 2
 
     def is_short_of_space(self) -> bool:
-        return self._is_full
+        return self.keeper.is_full
 
     def adopt(self, block: BlockKey, path: str) -> None:
         """Serve the staged file `path` as a cached block."""
         try:
-            make(os.path.dirname(self._path(block)), self.options.mode)
-            os.link(path, self._path(block))
+            self.make_parents(self.path(block))
+            os.link(path, self.path(block))
         except FileExistsError:
             return  # it is in the cache already
-        self._add(block, time.time())
+        self.add(block, time.time())
 
     # -- files
-    def _path(self, block: BlockKey) -> str:
-        return self._raw + self._names.object_key(block)
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self.root, ".lock")
+
+    def path(self, block: BlockKey) -> str:
+        return self.raw + self.names.object_key(block)
+
+    def is_mounted(self) -> bool:
+        """Whether the file system that the directory was opened on is (still, or again) there."""
+        return os.path.ismount(self._mount_point)
+
+    def is_there(self) -> bool:
+        return self.is_mounted() and os.path.exists(self._lock_path)
+
+    def make_parents(self, path: str) -> list[str]:
+        """Make the directories of a file; those that had a name added. OSError if the disk is gone.
+
+        Below a mount point without its disk nothing may be made: it would fill another disk.
+        """
+        if not self.is_there():
+            raise OSError(errno.ENODEV, "the cache directory is gone", self.root)
+        return make(os.path.dirname(path), self.options.mode)
+
+    def restore(self) -> None:
+        """See that the directory can be used; a wiped one begins anew. OSError, Corrupt if not."""
+        if not self.is_mounted():
+            raise OSError(errno.ENODEV, "its disk is not mounted", self._mount_point)
+        if not os.path.exists(self._lock_path):
+            os.makedirs(self.root, exist_ok=True)
+            make(os.path.join(self.root, "raw"), self.options.mode)
+            write_identity(self._lock_path, self.ident)
+            with self._lock:
+                self._index = Index()
+            self.close_files()
+
+    def try_out(self) -> None:
+        """`restore` the directory, then write and read in it."""
+        self.restore()
+        self._try_writing()
+
+    def _try_writing(self) -> None:
+        path = os.path.join(self.raw, f"probe-{uuid.uuid4()}")
+        blockfile.write(path, PROBE, mode=0o600, checksums=False, sync=True)
+        try:
+            data = BlockFile(path, len(PROBE)).read(0, len(PROBE), "none")
+        finally:
+            os.unlink(path)
+        if data != PROBE:
+            raise Corrupt("a file does not hold what was written to it")
 
     def _open(self, block: BlockKey) -> BlockFile:
-        file = BlockFile(self._path(block), block.size)
+        file = BlockFile(self.path(block), block.size)
         oldest: list[BlockFile] = []  # closed after the lock
         with self._lock:
             self._opened[block.id, block.index] = file
             if len(self._opened) > OPEN_FILES:
                 oldest.append(self._opened.popitem(last=False)[1])
-        if (block.id, block.index) not in self._index:
-            self._add(block, time.time())  # written by another client
+            self._index.add(block, time.time())  # new if it was written by another client
         return file
 
-    def _unlink(self, block: BlockKey) -> None:
+    def close_files(self, *, unlinked: bool = False) -> None:
+        """Close all that are kept open, or those that have no name any more and waste space."""
+        with self._lock:
+            gone = [key for key, file in self._opened.items() if not unlinked or file.is_unlinked()]
+            files = [self._opened.pop(key) for key in gone]
+        del files  # closes them, after the lock
+
+    def _undo(self, block: BlockKey) -> None:
+        self.forget(block)
+        if not self.is_down:
+            self.unlink(block)
+
+    def unlink(self, block: BlockKey) -> None:
         try:
-            os.unlink(self._path(block))
+            with self.health.using("remove"):
+                os.unlink(self.path(block))
         except FileNotFoundError:
             return
         except OSError as error:
-            self._failed("remove", error)
-
-    def _failed(self, what: str, error: OSError) -> None:
-        self._failures += 1
-        if self._failures < FAILURES or self.is_down:
-            return
-        self.is_down = True
-        logger.warning("cache directory %s is given up, cannot %s: %s", self.root, what, error)
-
-    # -- the index
-    def _add(self, block: BlockKey, atime_s: float) -> None:
-        with self._lock:
-            if (block.id, block.index) not in self._index:
-                cached = self._index[block.id, block.index] = Cached(block, atime_s)
-                self._cost += cached.cost
-
-    def _forget(self, block: BlockKey) -> None:
-        key = (block.id, block.index)
-        with self._lock:
-            cached = self._index.pop(key, None)
-            if cached is not None:
-                self._cost -= cached.cost
-            file = self._opened.pop(key, None)
-        del file  # closes it, after the lock
-
-    # -- the writer
-    def _write_loop(self) -> None:
-        while True:
-            with self._work:
-                self._work.wait_for(lambda: self._pending or self._is_closing)
-            if not self._pending:
-                return
-            self._write_pending()
-
-    def _write_pending(self) -> None:
-        with self._lock:
-            keys = list(self._pending)
-        for key in keys:
-            waiting = self._pending.get(key)
-            if waiting is None:
-                continue
-            block, data = waiting
-            is_stored = self._write(block, data)
-            if is_stored:
-                self._add(block, time.time())
-            was_waiting = self._drop_pending(key)
-            if is_stored and not was_waiting:  # discarded meanwhile
-                self._forget(block)
-                self._unlink(block)
-        if self._cost > self.options.size:
-            self._wake.set()
-
-    def _drop_pending(self, key: BlockId) -> bool:
-        with self._lock:
-            waiting = self._pending.pop(key, None)
-        if waiting is not None:
-            self._memory.give_back_queued(waiting[0].size)
-        return waiting is not None
+            logger.debug("cached block %s cannot be removed: %s", self.path(block), error)
 
     def _write(self, block: BlockKey, data: Buffer) -> bool:
-        path = self._path(block)
+        if self.is_down:
+            return False
+        path = self.path(block)
         mode, checksums = self.options.mode, self.has_checksums
         try:
-            try:
-                blockfile.write(path, data, mode=mode, checksums=checksums)
-            except FileNotFoundError:
-                make(os.path.dirname(path), mode)
-                blockfile.write(path, data, mode=mode, checksums=checksums)
+            with self.health.using("write"):
+                try:
+                    blockfile.write(path, data, mode=mode, checksums=checksums)
+                except FileNotFoundError:
+                    self.make_parents(path)
+                    blockfile.write(path, data, mode=mode, checksums=checksums)
         except FileExistsError:
             return False  # another client is at it
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                self._is_full = True
-                self._wake.set()
-            else:
-                self._failed("write", error)
+            if error.errno in FULL:
+                self.keeper.found_full()
+            logger.debug("block %s cannot be cached: %s", path, error)
             return False
-        self._failures = 0
+        self.add(block, time.time())
         return True
 
-    # -- the keeper
-    def _keep_loop(self) -> None:
-        next_scan_s = 0.0
-        while not self._is_closing:
-            try:
-                if time.monotonic() >= next_scan_s:
-                    self._scan()
-                    interval_s = self.options.scan_interval_s
-                    next_scan_s = time.monotonic() + interval_s if interval_s > 0 else 2.0**62
-                self.keep()
-            except OSError as error:
-                self._failed("clean", error)
-            except Exception:
-                logger.exception("keeping cache directory %s in its limits failed", self.root)
-            self._wake.wait(KEEP_INTERVAL_S)
-            self._wake.clear()
-
-    def keep(self) -> None:
-        """One round: see that the directory is there, drop what is too old or too much."""
-        if self.is_down or not self._is_there():
-            return
+    # -- the index
+    def add(self, block: BlockKey, atime_s: float) -> None:
         with self._lock:
-            gone = [key for key, file in self._opened.items() if file.is_unlinked()]
-            files = [self._opened.pop(key) for key in gone]
-        del files  # closes them: only then the space is free
-        if self.options.expire_s > 0:
-            before_s = time.time() - max(self.options.expire_s, 1.0)
-            for cached in expired(self._entries(), before_s):
-                self._evict(cached)
-        todo = self._excess()
-        if self.options.eviction == "none":
-            self._is_full = bool(todo)
-            return
-        if todo:
-            for cached in victims(self.options.eviction, self._entries()):
-                if self._evict(cached):
-                    todo = todo.without(cached)
-                if not todo:
-                    break
-        self._is_full = todo.cost > 0 and self._lacking()[0] > 0
+            self._index.add(block, atime_s)
 
-    def _entries(self) -> list[Cached]:
+    def forget(self, block: BlockKey) -> None:
         with self._lock:
-            return list(self._index.values())
+            self._index.remove(block)
+            file = self._opened.pop((block.id, block.index), None)
+        del file  # closes it, after the lock
 
-    def _evict(self, cached: Cached) -> bool:
-        """Remove the block, unless it is staged: then its file has a second name."""
+    def sweep(self) -> Iterator[list[Entry]]:
+        """What the index holds, in groups; what comes or goes meanwhile may be left out."""
+        first = 0
+        while True:
+            with self._lock:
+                if first >= self._index.slots():
+                    return
+                group = self._index.entries(first, SWEEP_SLOTS)
+            yield group
+            first += SWEEP_SLOTS
+
+    @property
+    def _index_path(self) -> str:
+        return os.path.join(self.root, "index.msgpack")
+
+    def _load_index(self) -> bool:
+        """Take the saved index, if there is one: it is used once, as the directory changes now."""
         try:
-            if os.stat(self._path(cached.block)).st_nlink > 1:
-                return False
+            with open(self._index_path, "rb") as file:
+                saved = file.read()
+            os.unlink(self._index_path)
+            self._index.load(saved)
         except FileNotFoundError:
-            self._forget(cached.block)
-            return True
-        self._forget(cached.block)
-        self._unlink(cached.block)
-        self.counts.evicts += 1
-        return True
-
-    def _excess(self) -> Excess:
-        disk = os.statvfs(self.root)
-        share = 1 - self.options.free_space
-        limit = min(self.options.size, int(disk.f_blocks * disk.f_frsize * share))
-        if self.whole is not None:
-            limit = max(0, limit - self.whole.used_bytes())
-        items = self.options.items or int(disk.f_files * share) or 1 << 62
-        lacking_bytes, lacking = self._lacking()
-        if self.options.eviction == "none" and self._cost >= limit:
-            return Excess(1)
-        return excess(
-            self._cost,
-            len(self._index),
-            limit_cost=limit,
-            limit_items=items,
-            lacking_bytes=lacking_bytes,
-            lacking=lacking,
-        )
-
-    def _lacking(self) -> tuple[int, int]:
-        """Bytes and inodes that the disk has too few of."""
-        disk = os.statvfs(self.root)
-        wanted_bytes = int(disk.f_blocks * self.options.free_space) - disk.f_bavail
-        wanted = int(disk.f_files * self.options.free_space) - disk.f_favail
-        return max(0, wanted_bytes * disk.f_frsize), max(0, wanted)
-
-    def _is_there(self) -> bool:
-        """Whether the directory is still the one that was opened; if it was wiped, begin anew."""
-        lock = os.path.join(self.root, ".lock")
-        if os.path.exists(lock):
-            return True
-        if not is_on_device(self.root, self._device):
-            self.is_down = True
-            logger.warning("cache directory %s is gone: its disk is not mounted", self.root)
             return False
-        os.makedirs(self.root, exist_ok=True)
-        make(os.path.join(self.root, "raw"), self.options.mode)
-        write_identity(lock, self.ident)
-        for cached in self._entries():
-            self._forget(cached.block)
+        except ValueError as problem:
+            logger.warning("the index of %s is of no use: %s", self.root, problem)
+            return False
+        logger.info("%d cached blocks are known in %s", len(self._index), self.root)
         return True
 
-    def _scan(self) -> None:
-        """Bring the index in line with the files."""
-        started_s = time.time()
-        found: set[BlockId] = set()
-        for entry in walk(self._raw):
-            block = self._names.parse_key(entry.path[len(self._raw) :])
-            try:
-                status = entry.stat(follow_symlinks=False)
-                if block is not None:
-                    found.add((block.id, block.index))
-                    self._add(block, status.st_atime)
-                elif entry.name.endswith(".tmp") and status.st_mtime < started_s - GARBAGE_AGE_S:
-                    os.unlink(entry.path)
-            except FileNotFoundError:
-                continue  # removed by another client
-        for cached in self._entries():
-            key = (cached.block.id, cached.block.index)
-            if key not in found and not os.path.exists(self._path(cached.block)):
-                self._forget(cached.block)
+    def _save_index(self) -> None:
+        partial = f"{self._index_path}.{uuid.uuid4()}"
+        try:
+            if self.is_there():
+                blockfile.write(
+                    partial, self._index.dump(), mode=self.options.mode, checksums=False, sync=True
+                )
+                os.rename(partial, self._index_path)
+        except OSError as error:
+            logger.warning("the index of %s cannot be saved: %s", self.root, error)

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 
 from juicepy.cache.blockfile import LEVELS
 from juicepy.cache.cache import BlockCache
@@ -126,28 +127,27 @@ def _matching(pattern: str) -> list[str]:
 
 
 class DiskCaches:
-    """One cache over several directories; those whose disk fails are left out. Thread-safe."""
+    """One cache over several directories; a disk that is out of use is left out. Thread-safe."""
 
     def __init__(self, disks: Sequence[DiskCache], names: BlockNames) -> None:
         self.disks = list(disks)  # sorted by path, as the legacy location needs
         self._names = names
-        self._alive = self.disks, Ring([disk.ident for disk in disks])  # replaced as a whole
+        self._rings: dict[tuple[bool, ...], tuple[list[DiskCache], Ring]] = {}
 
     def disk(self, block: BlockKey) -> DiskCache | None:
         """The directory that the block belongs to; None if none is left."""
-        key = self._names.object_key(block)
-        while True:
-            alive, ring = self._alive
-            if not alive:
-                return None
-            found = alive[ring.member(key)]
-            if not found.is_down:
-                return found
-            self._leave_out()
+        alive, ring = self._in_use()
+        return alive[ring.member(self._names.object_key(block))] if alive else None
 
-    def _leave_out(self) -> None:
-        alive = [disk for disk in self.disks if not disk.is_down]
-        self._alive = alive, Ring([disk.ident for disk in alive])
+    def _in_use(self) -> tuple[list[DiskCache], Ring]:
+        """The directories whose disks can be used now, and the ring that they make."""
+        state = tuple(not disk.is_down for disk in self.disks)
+        found = self._rings.get(state)
+        if found is None:
+            alive = list(compress(self.disks, state))
+            found = alive, Ring([disk.ident for disk in alive])
+            self._rings = {state: found}
+        return found
 
     def _legacy(self, block: BlockKey) -> DiskCache:
         return self.disks[legacy_member(self._names.object_key(block), len(self.disks))]

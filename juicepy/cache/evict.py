@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from juicepy.types import BlockKey
+from juicepy.cache.index import Entry, cost_of
 
-OVERHEAD = 4096  # what a block costs beside its bytes
 POLICIES = ("none", "2-random", "lru")
-
-
-@dataclass(slots=True)
-class Cached:
-    """A block in the index of a cache; `atime_s` is changed by reads."""
-
-    block: BlockKey
-    atime_s: float
-
-    @property
-    def cost(self) -> int:
-        return self.block.size + OVERHEAD
+LEAST_KEPT = 1024  # entries that `oldest` compares at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +22,58 @@ class Excess:
     def __bool__(self) -> bool:
         return self.cost > 0 or self.items > 0
 
-    def without(self, cached: Cached) -> Excess:
-        return Excess(self.cost - cached.cost, self.items - 1)
+    def without(self, entry: Entry) -> Excess:
+        return Excess(self.cost - cost_of(entry), self.items - 1)
 
 
-def excess(
-    cost: int, items: int, *, limit_cost: int, limit_items: int, lacking_bytes: int, lacking: int
-) -> Excess:
-    """How far to clean up: to 95 % of the bytes, 99 % of the items, and to what the disk lacks."""
-    too_much = cost - limit_cost * 95 // 100 if cost > limit_cost else 0
-    too_many = items - limit_items * 99 // 100 if items > limit_items else 0
-    return Excess(max(too_much, lacking_bytes), max(too_many, lacking))
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most bytes and blocks of a directory; above `above` of them it is cleaned to `to` of them."""
+
+    cost: int
+    items: int
+    above: float = 1.0
+    to: float = 0.95
+
+    def excess(self, cost: int, items: int, *, urgent: bool = False) -> Excess:
+        """What has to go; `urgent`: a block found no room, so even where no limit is passed."""
+        return Excess(
+            self._over(cost, self.cost, urgent),
+            self._over(items, self.items, urgent),
+        )
+
+    def _over(self, held: int, limit: int, urgent: bool) -> int:
+        if held > limit * self.above or (urgent and held >= limit * self.to):
+            return max(0, held - int(limit * self.to))
+        return 0
 
 
-def victims(
-    policy: str, entries: Sequence[Cached], shuffle: Callable[[list[Cached]], None] = random.shuffle
-) -> Iterator[Cached]:
-    """Blocks in the order they should go; the caller stops when enough are gone."""
-    if policy == "lru":
-        yield from sorted(entries, key=lambda cached: (cached.atime_s, -cached.block.size))
-    elif policy == "2-random":
-        left = list(entries)
-        shuffle(left)
-        yield from _older_of_pairs(left)
+def pairs(
+    groups: Iterable[list[Entry]], shuffle: Callable[[list[Entry]], None] = random.shuffle
+) -> Iterator[Entry]:
+    """The older of any two; one that has no partner goes, too."""
+    for group in groups:
+        shuffle(group)
+        for at in range(0, len(group), 2):
+            yield min(group[at : at + 2])
 
 
-def _older_of_pairs(left: list[Cached]) -> Iterator[Cached]:
-    while left:
-        kept: list[Cached] = []
-        for at in range(0, len(left) - 1, 2):
-            one, two = left[at], left[at + 1]
-            if one.atime_s > two.atime_s:
-                one, two = two, one
-            yield one
-            kept.append(two)
-        if len(left) % 2:
-            if len(left) == 1:
-                yield left[0]
-                return
-            kept.append(left[-1])
-        left = kept
+def oldest(groups: Iterable[list[Entry]], todo: Excess) -> list[Entry]:
+    """The least recently used entries that make up `todo`, or all; in order."""
+    found: list[Entry] = []
+    most = LEAST_KEPT
+    for group in groups:
+        found += group
+        if len(found) > most:
+            found = _covering(found, todo)
+            most = max(LEAST_KEPT, 2 * len(found))
+    return _covering(found, todo)
 
 
-def expired(entries: Sequence[Cached], before_s: float) -> Iterator[Cached]:
-    return (cached for cached in entries if cached.atime_s < before_s)
+def _covering(entries: list[Entry], todo: Excess) -> list[Entry]:
+    entries.sort()
+    for number, entry in enumerate(entries):
+        if not todo:
+            return entries[:number]
+        todo = todo.without(entry)
+    return entries

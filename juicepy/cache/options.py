@@ -26,6 +26,11 @@ class CacheOptions:
     scan_interval_s: float = 3600.0  # negative: only at the start
     expire_s: float = 0.0
     free_space: float = 0.1
+    reserve: int = 150 << 20  # free bytes, where `free_space` is less
+    prune_above: float = 1.0  # share of the limits at which a cache is cleaned up
+    prune_to: float = 0.95  # and down to which
+    write_pending: int = 64 << 20  # bytes waiting for one disk
+    writers: int = 1  # threads of one disk
 
 
 @dataclass(slots=True)

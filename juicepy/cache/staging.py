@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 from juicepy.cache import blockfile
 from juicepy.cache.blockfile import BlockFile, Corrupt
-from juicepy.cache.directory import make, walk
-from juicepy.cache.disk import GARBAGE_AGE_S, DiskCache
+from juicepy.cache.directory import walk
+from juicepy.cache.disk import DiskCache
+from juicepy.cache.keeper import GARBAGE_AGE_S
 from juicepy.cache.options import BlockNames, Watchable
 from juicepy.concurrency import Lock, Periodic, Workers
 from juicepy.types import BlockKey, Buffer, SliceId
@@ -173,15 +174,16 @@ class Staging:
 
     def _write(self, disk: DiskCache, block: BlockKey, data: Buffer) -> str:
         path, mode = self._path(disk, block), disk.options.mode
-        changed = {os.path.dirname(path), *make(os.path.dirname(path), mode)}
-        blockfile.write(path, data, mode=mode, checksums=disk.has_checksums, sync=True)
-        try:
-            for directory in changed:
-                blockfile.sync(directory)
-            disk.adopt(block, path)
-        except OSError:
-            os.unlink(path)
-            raise
+        with disk.health.using("stage"):
+            changed = {os.path.dirname(path), *disk.make_parents(path)}
+            blockfile.write(path, data, mode=mode, checksums=disk.has_checksums, sync=True)
+            try:
+                for directory in changed:
+                    blockfile.sync(directory)
+                disk.adopt(block, path)
+            except OSError:
+                os.unlink(path)
+                raise
         return path
 
     def _path(self, disk: DiskCache, block: BlockKey) -> str:
@@ -195,7 +197,9 @@ class Staging:
         try:
             return BlockFile(staged.path, block.size).read(off, size, "extend")
         except FileNotFoundError:
-            return None  # uploaded in this moment
+            if staged.disk.is_there():
+                return None  # uploaded in this moment
+            raise OSError(errno.EIO, "the disk of a staged block is gone", staged.path) from None
         except Corrupt as problem:
             raise OSError(errno.EIO, f"a staged block is damaged: {problem}", staged.path) from None
 
@@ -218,7 +222,7 @@ class Staging:
             os.unlink(staged.path)
         except FileNotFoundError:
             return  # another process that shares the directory has uploaded it, too
-        except OSError as error:
+        except OSError as error:  # it will be found, and uploaded, once more
             logger.error("staged block %s cannot be removed: %s", staged.path, error)
 
     def _is_due(self, staged: Staged) -> bool:
@@ -234,7 +238,7 @@ class Staging:
         with self._lock:
             staged = [each for each in self._waiting.values() if not each.is_leaving]
         for each in staged:
-            if self._is_due(each):
+            if not each.disk.is_down and self._is_due(each):
                 self._workers.run(self._upload, each)
 
     def _find(self, older_than_s: float) -> None:
@@ -271,14 +275,14 @@ class Staging:
         try:
             data = BlockFile(staged.path, block.size).read(0, block.size, "full")
             self._put(block, data)
-        except FileNotFoundError:
-            self._take(key)  # another process that shares the directory has uploaded it
+        except FileNotFoundError as error:
+            if staged.disk.is_there():
+                self._take(key)  # another process that shares the directory has uploaded it
+            else:
+                self._stays(staged, error)
             return
         except (OSError, Corrupt) as error:
-            with self._lock:
-                staged.is_leaving = False
-                self.counts.errors += 1
-            logger.error("staged block %s stays here, its upload failed: %s", staged.path, error)
+            self._stays(staged, error)
             return
         if self._take(key) is None:
             self._delete(block)  # dropped meanwhile
@@ -286,3 +290,9 @@ class Staging:
         with self._lock:
             self.counts.delay_s += time.time() - staged.since_s
         self._unlink(staged)
+
+    def _stays(self, staged: Staged, error: Exception) -> None:
+        with self._lock:
+            staged.is_leaving = False
+            self.counts.errors += 1
+        logger.error("staged block %s stays here, its upload failed: %s", staged.path, error)

@@ -13,8 +13,10 @@ from typing import cast
 
 import pytest
 
-from juicepy.cache.disk import FAILURES, DiskCache
+from juicepy.cache import health, keeper
+from juicepy.cache.disk import DiskCache
 from juicepy.cache.disks import DiskCaches, expand, open_cache
+from juicepy.cache.health import FAILURES
 from juicepy.cache.memory import MemoryCache, NoCache
 from juicepy.cache.options import CacheOptions
 from juicepy.chunk.layout import Layout
@@ -135,9 +137,10 @@ def test_full_cache_is_cleaned_up(tmp_path: Path, eviction: str) -> None:
 def test_lru_keeps_what_was_read(tmp_path: Path) -> None:
     with opened(tmp_path, items=20, eviction="lru") as cache:
         fill(cache, *range(20))
+        time.sleep(0.01)  # ages are told apart by the millisecond
         assert cache.load(block(0)) is not None
         fill(cache, 20)
-        cache.keep()
+        cache.keeper.keep()
         assert cache.contains(block(0))
         assert not cache.contains(block(1))
 
@@ -145,7 +148,7 @@ def test_lru_keeps_what_was_read(tmp_path: Path) -> None:
 def test_without_eviction_a_full_cache_takes_no_more(tmp_path: Path) -> None:
     with opened(tmp_path, size=5 * 5096, eviction="none") as cache:
         fill(cache, 1, 2, 3, 4, 5, 6)
-        cache.keep()
+        cache.keeper.keep()
         held = cache.stats()
         fill(cache, 7)
         assert cache.stats() == held
@@ -177,7 +180,10 @@ def test_lack_of_free_space_empties_the_cache_and_nothing_breaks(tmp_path: Path)
         cache.load(block(1))
 
 
-def test_garbage_of_killed_clients_is_removed_at_the_start(tmp_path: Path) -> None:
+def test_garbage_of_killed_clients_is_removed_by_the_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LATE_SCAN_S", 0.0)
     with opened(tmp_path) as cache:
         fill(cache, 1)
     old = file_of(tmp_path, 2).with_suffix(".tmp")
@@ -196,7 +202,7 @@ def test_wiped_directory_is_made_again(tmp_path: Path) -> None:
         ident = cache.ident
         fill(cache, 1)
         shutil.rmtree(tmp_path / VOLUME)
-        cache.keep()
+        cache.keeper.round()
         assert (tmp_path / VOLUME / ".lock").read_text() == ident
         assert not cache.is_down
         fill(cache, 1)
@@ -215,7 +221,7 @@ def test_failing_disk_is_given_up_with_one_warning(
         assert cache.is_down
         cache.store(block(1), content(1))
         assert cache.load(block(1)) is None
-    assert caplog.text.count("is given up") == 1
+    assert caplog.text.count("is out of use") == 1
 
 
 def test_many_threads_read_store_and_discard(tmp_path: Path) -> None:
@@ -240,8 +246,8 @@ def test_many_threads_read_store_and_discard(tmp_path: Path) -> None:
             thread.join(30)
         assert not wrong
         assert cache.wait_stored()
-        cache.keep()
-        cache._scan()
+        cache.keeper.keep()
+        cache.keeper.scan()
         blocks, size = cache.stats()
         assert size == blocks * 5096
         assert blocks == len(list((tmp_path / VOLUME / "raw").rglob("*_*")))
@@ -264,20 +270,21 @@ def test_directories_share_the_blocks(tmp_path: Path) -> None:
         assert min(counts) > 5
 
 
-def test_failed_directory_is_left_out(tmp_path: Path) -> None:
+def test_failed_directory_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "FIRST_PAUSE_S", 3600.0)
     options = CacheOptions(dirs=f"{tmp_path}/a:{tmp_path}/b", free_space=0.0)
     with closing(open_cache(options, VOLUME, NAMES)) as cache:
         assert isinstance(cache, DiskCaches)
         lost = cache.disk(block(1))
         assert lost is not None
-        lost.is_down = True
+        lost.health.take_out("as the test says")
         other = cache.disk(block(1))
         assert other is not None
         assert other is not lost
         cache.store(block(1), content(1))
         assert other.wait_stored()
         assert bytes(cache.load(block(1)) or b"") == content(1)
-        other.is_down = True
+        other.health.take_out("as the test says")
         assert cache.disk(block(1)) is None
         assert cache.load(block(2)) is None
         cache.store(block(2), content(2))
