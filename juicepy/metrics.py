@@ -323,7 +323,7 @@ class Metrics:
                     if name.endswith("_bucket"):
                         continue
                     name = name.removesuffix("_count").removesuffix("_sum")
-                for label in ("errno", "method"):
+                for label in ("errno", "method", "dir"):
                     if label in sample.labels:
                         name = f"{name}_{sample.labels[label]}"
                 if family.type == "histogram":

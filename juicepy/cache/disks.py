@@ -5,9 +5,11 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from juicepy.cache.blockfile import LEVELS
 from juicepy.cache.cache import BlockCache
@@ -76,6 +78,21 @@ def open_staging(
         return Staging([cache], lambda _: cache, names, options, max_uploads)
     logger.warning("--writeback is off: it needs a cache on disk")
     return None
+
+
+class DiskStates:
+    """The metric `blockcache_disk_state` of each directory: 0 in use, 1 full, 2 out of use."""
+
+    def __init__(self, cache: BlockCache) -> None:
+        self._disks = cache.disks if isinstance(cache, DiskCaches) else [cache]
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Cache directories: 0 in use, 1 full, 2 out of use."
+        states = GaugeMetricFamily("juicefs_blockcache_disk_state", text, labels=["dir"])
+        for disk in self._disks:
+            if isinstance(disk, DiskCache):
+                states.add_metric([disk.root], 2 if disk.is_down else int(disk.keeper.is_full))
+        yield states
 
 
 def _tell(metrics: Watchable | None, counts: Sequence[CacheCounts]) -> None:

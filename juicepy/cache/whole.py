@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from juicepy.cache.directory import make
+from juicepy.cache.directory import Space, make
 from juicepy.cache.options import CacheOptions
 from juicepy.concurrency import Lock
 
@@ -121,9 +121,8 @@ class WholeDirectory:
             self.discard(oldest)
 
     def _has_space(self, size: int) -> bool:
-        disk = os.statvfs(self._path)
-        least = int(disk.f_blocks * self._options.free_space)
-        return (disk.f_bavail - least) * disk.f_frsize >= size
+        space = Space.of(self._path)
+        return space.free - space.reserve(self._options) >= size
 
     def _add_locked(self, name: str, size: int) -> None:
         self._used += size - self._sizes.pop(name, 0)

@@ -154,6 +154,11 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--cache-size", {"type": Size("M"), "default": "100G"}, "Size of the cache in MiB."),
         ("--cache-items", {"type": int, "default": 0}, "Blocks in the cache; 0: by space."),
         ("--free-space-ratio", {"type": float, "default": 0.1}, "Free share of the disk."),
+        ("--cache-reserve", {"type": Size("M"), "default": "150M"}, "Free MiB at least."),
+        ("--cache-prune-above", {"type": float, "default": 1.0}, "Share of limits to clean up at."),
+        ("--cache-prune-to", {"type": float, "default": 0.95}, "Share of limits to clean up to."),
+        ("--cache-write-pending", {"type": Size("M"), "default": "64M"}, "MiB waiting per disk."),
+        ("--cache-writers", {"type": int, "default": 1}, "Threads that write to one disk."),
         ("--open-mode", {"default": "block"}, "Or whole: an open brings the file into the cache."),
         (
             "--whole-file-min",
@@ -227,7 +232,7 @@ def _check(given: Mapping[str, Any]) -> None:
             raise Refused(f"{_dashed(name)} {given[name]!r} is not one of {', '.join(known)}")
     for name in ("io_retries", "cache_items", "open_cache_limit", "prefetch", "skip_dir_nlink"):
         _least(given, name, 0)
-    for name in ("max_uploads", "max_downloads", "max_deletes", "max_stage_write"):
+    for name in ("max_uploads", "max_downloads", "max_deletes", "max_stage_write", "cache_writers"):
         _least(given, name, 1)
     _least(given, "buffer_size", 32 << 20, "32M")
     if given["upload_hours"]:
@@ -241,6 +246,11 @@ def _check(given: Mapping[str, Any]) -> None:
         raise Refused("--open-mode whole needs a cache on disk: see --cache-dir and --cache-size")
     if not 0 <= given["free_space_ratio"] < 1:
         raise Refused(f"--free-space-ratio {given['free_space_ratio']} is not between 0 and 1")
+    if not 0 < given["cache_prune_to"] <= given["cache_prune_above"] <= 1:
+        text = f"{given['cache_prune_to']} and {given['cache_prune_above']}"
+        raise Refused(
+            f"--cache-prune-to and --cache-prune-above: not 0 < {text} <= 1 in this order"
+        )
     if not 4096 <= given["max_fuse_io"] <= 16 << 20:
         raise Refused(f"--max-fuse-io {given['max_fuse_io']} is not between 4K and 16M")
 
@@ -282,6 +292,11 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
         scan_interval_s=given["cache_scan_interval"],
         expire_s=given["cache_expire"],
         free_space=given["free_space_ratio"],
+        reserve=given["cache_reserve"],
+        prune_above=given["cache_prune_above"],
+        prune_to=given["cache_prune_to"],
+        write_pending=given["cache_write_pending"],
+        writers=given["cache_writers"],
     )
     return VfsOptions(
         mount_point=mount_point,

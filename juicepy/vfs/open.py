@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from juicepy.cache.cache import BlockCache
-from juicepy.cache.disks import expand, open_cache, open_staging, open_whole
+from juicepy.cache.disks import DiskStates, expand, open_cache, open_staging, open_whole
 from juicepy.cache.options import CacheOptions
 from juicepy.chunk import compact
 from juicepy.chunk.layout import Layout
@@ -170,6 +170,7 @@ def _watch_cache(metrics: Metrics, cache: BlockCache, store: BlockStore) -> None
     watch = metrics.watch
     watch("blockcache_blocks", lambda: cache.stats()[0])
     watch("blockcache_bytes", lambda: cache.stats()[1])
+    metrics.collector(DiskStates(cache))
     watch("blockcache_hits", lambda: store.stats().hits)
     watch("blockcache_hit_bytes", lambda: store.stats().hit_bytes)
     watch("blockcache_miss", lambda: store.stats().misses)
