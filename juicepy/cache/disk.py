@@ -67,8 +67,9 @@ class DiskCache:
         self._opened: OrderedDict[BlockId, BlockFile] = OrderedDict()
         memory = memory or MemoryBudget(4 * options.write_pending)
         pending, writers = options.write_pending, options.writers
-        self.queue = WriteQueue(self._write, self._undo, memory, pending, writers)
         self.keeper = Keeper(self)
+        admits = self.keeper.admits
+        self.queue = WriteQueue(admits, self._write, self._undo, memory, pending, writers)
 
     def open(self) -> DiskCache:
         """OSError if the directory cannot be made or written."""
@@ -120,7 +121,7 @@ class DiskCache:
         with self._lock:
             if block in self._index:
                 return
-        if not self.keeper.admits(block) or not self.queue.put(block, data):
+        if not self.queue.put(block, data):
             self.counts.drops += 1
 
     def contains(self, block: BlockKey) -> bool:

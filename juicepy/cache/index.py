@@ -14,6 +14,7 @@ leaves no mark. The saved form is the table itself: stored: a change needs a new
 from __future__ import annotations
 
 import sys
+import zlib
 from array import array
 from collections.abc import Iterator
 
@@ -118,21 +119,27 @@ class Index:
 
     # -- the saved form
     def dump(self) -> bytes:
-        table = [self._keys.tobytes(), self._stamps.tobytes()]
-        packed: bytes = msgpack.packb([VERSION, sys.byteorder, self._count, self.cost, *table])
+        table = self._keys.tobytes(), self._stamps.tobytes()
+        checksum = _checksum(self._count, self.cost, *table)
+        head = [VERSION, sys.byteorder, self._count, self.cost, checksum]
+        packed: bytes = msgpack.packb([*head, *table])
         return packed
 
     def load(self, data: bytes) -> None:
         """Hold what `dump` told. ValueError if it is no such thing, and nothing has changed."""
-        version, order, count, cost, keys, stamps = msgpack.unpackb(data)
+        try:
+            version, order, count, cost, checksum, keys, stamps = msgpack.unpackb(data)
+        except (msgpack.UnpackException, TypeError) as error:
+            raise ValueError(str(error) or "cut off") from error
         if (version, order) != (VERSION, sys.byteorder):
             raise ValueError(f"version {version}, {order}-endian")
-        slots = len(keys) // 8
-        if len(keys) != len(stamps) or slots < LEAST_SLOTS or slots & (slots - 1):
-            raise ValueError(f"a table of {len(keys)} bytes")
+        if checksum != _checksum(count, cost, keys, stamps):
+            raise ValueError("wrong checksum")
         loaded = array("Q", stamps)
-        if loaded.count(0) != slots - count or 3 * count > 2 * slots + 3:
-            raise ValueError(f"{count} blocks do not fill the table")
+        slots = len(loaded)
+        is_whole = slots >= LEAST_SLOTS and not slots & (slots - 1) and len(keys) == 8 * slots
+        if not is_whole or loaded.count(0) != slots - count:
+            raise ValueError(f"{count} blocks in a table of {slots}")
         self._set_table(array("Q", keys), loaded)
         self._count, self.cost = count, cost
 
@@ -171,6 +178,10 @@ class Index:
     def _occupied(self) -> Iterator[Entry]:
         pairs = zip(self._stamps, self._keys, strict=True)
         return (entry for entry in pairs if entry[0])
+
+
+def _checksum(count: int, cost: int, keys: bytes, stamps: bytes) -> int:
+    return zlib.crc32(stamps, zlib.crc32(keys, zlib.crc32(f"{count} {cost}".encode())))
 
 
 def _zeros(slots: int) -> array[int]:

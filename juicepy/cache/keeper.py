@@ -61,8 +61,8 @@ class Keeper:
         """Whether there is room for one more block; if not, room is made for later ones."""
         if self.is_full:
             return False
-        blocks, cost = self._disk.stats()
         waiting = len(self._disk.queue)
+        blocks, cost = self._disk.stats()  # after it: what is written meanwhile counts twice
         cost += self._disk.queue.bytes + (waiting + 1) * OVERHEAD + block.size
         with self._lock:
             limits = self._limits

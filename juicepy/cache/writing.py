@@ -19,19 +19,21 @@ BlockId = tuple[SliceId, int]
 class WriteQueue:
     """At most `limit_bytes` that wait for `threads` writers; they are counted in `memory`, too.
 
-    `write` is to put a block into its file and tell whether it did; `undo` takes one away that was
-    taken back while it was written.
+    `admits` tells whether the disk has room for a block beside all that wait; no other thread asks
+    at the same time. `write` is to put a block into its file and tell whether it did; `undo` takes
+    one away that was taken back while it was written.
     """
 
     def __init__(
         self,
+        admits: Callable[[BlockKey], bool],
         write: Callable[[BlockKey, Buffer], bool],
         undo: Callable[[BlockKey], None],
         memory: MemoryBudget,
         limit_bytes: int,
         threads: int,
     ) -> None:
-        self._write, self._undo = write, undo
+        self._admits, self._write, self._undo = admits, write, undo
         self._memory, self._limit = memory, limit_bytes
         self._changed = threading.Condition()  # guards the rest
         self._waiting: dict[BlockId, tuple[BlockKey, memoryview]] = {}
@@ -58,20 +60,22 @@ class WriteQueue:
         return found[1] if found is not None else None
 
     def put(self, block: BlockKey, data: Buffer) -> bool:
-        """False if there is no room."""
-        if self.bytes + block.size > self._limit or not self._memory.take_queued(block.size):
+        """False if there is no room, here or on the disk."""
+        if not self._memory.take_queued(block.size):
             return False
         key = (block.id, block.index)
         with self._changed:
-            is_new = key not in self._waiting
-            if is_new:
+            is_waiting = key in self._waiting
+            fits = self.bytes + block.size <= self._limit
+            is_taken = not is_waiting and fits and self._admits(block)
+            if is_taken:
                 self._waiting[key] = block, memoryview(data).toreadonly()
                 self._order.append(key)
                 self.bytes += block.size
                 self._changed.notify()
-        if not is_new:
+        if not is_taken:
             self._memory.give_back_queued(block.size)
-        return True
+        return is_taken or is_waiting
 
     def take_back(self, key: BlockId) -> bool:
         """The block waits no more; whether it did."""

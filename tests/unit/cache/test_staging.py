@@ -37,9 +37,15 @@ def content(number: int, size: int = SIZE) -> bytes:
 
 @contextmanager
 def opened(
-    path: Path, storage: FaultyStorage, *, dirs: str = "", free_space: float = 0.0, **chosen: object
+    path: Path,
+    storage: FaultyStorage,
+    *,
+    dirs: str = "",
+    free_space: float = 0.0,
+    reserve: int = 150 << 20,
+    **chosen: object,
 ) -> Iterator[tuple[BlockStore, Staging]]:
-    options = CacheOptions(dirs=dirs or str(path), free_space=free_space)
+    options = CacheOptions(dirs=dirs or str(path), free_space=free_space, reserve=reserve)
     cache = open_cache(options, VOLUME, NAMES)
     writing = StagingOptions(enabled=True, **chosen)  # type: ignore[arg-type]
     staging = open_staging(cache, writing, NAMES, 4)
