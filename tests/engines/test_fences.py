@@ -19,11 +19,11 @@ from juicepy.meta.ops import common
 from juicepy.meta.registry import open_engine
 from juicepy.meta.tx import HeldLock, LockLost, Tx
 from juicepy.types import ROOT, Inode, Kind, LockKind, PosixLock, Slice
+from tests.engines.conftest import PAUSE_S
 from tests.support.meta import format_engine, scan, session
 
 OWNER = 1
 WHOLE = PosixLock(LockKind.WRITE, 0, 2**63 - 1, 7)
-PAUSE_S = 0.4  # for who must wait for a transaction, where the engine has only one at a time
 
 
 @pytest.fixture
@@ -85,41 +85,6 @@ def failure(work: Callable[[], object]) -> int | None:
     except OSError as error:
         return error.errno
     return None
-
-
-@pytest.fixture
-def before_commit(
-    engine: MetaEngine, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[], Any]], list[bool]]:
-    """Have something done by others between the next body's end and its commit.
-
-    Gives a list that tells whether it was done by then: an engine of one writer puts it off.
-    """
-
-    def set_up(others: Callable[[], Any]) -> list[bool]:
-        real, in_time = engine.transact, []
-
-        def transact(body: Callable[[Tx], Any]) -> Any:
-            monkeypatch.setattr(engine, "transact", real)
-            thread = threading.Thread(target=others)
-
-            def frozen(tx: Tx) -> Any:
-                result = body(tx)
-                if not in_time:
-                    thread.start()
-                    thread.join(PAUSE_S)
-                    in_time.append(not thread.is_alive())
-                return result
-
-            try:
-                return real(frozen)
-            finally:
-                thread.join()
-
-        monkeypatch.setattr(engine, "transact", transact)
-        return in_time
-
-    return set_up
 
 
 def take_flock(client: MetaClient, ino: Inode) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -784,6 +785,24 @@ def test_lost_compaction_leaves_the_winners_slices(client: MetaClient) -> None:
     client.on_compact(compactor)
     assert not client.compact(ino, 0)
     assert len(client.slices(ino, 0)) == 1
+
+
+def test_copy_shares_nothing_that_a_compaction_has_released(
+    client: MetaClient, before_commit: Callable[[Callable[[], Any]], list[bool]]
+) -> None:
+    """Between the reading of the source's slices and the commit of the copy."""
+    deleted: list[SliceId] = []
+    client.on_delete_slice(lambda ident, _: deleted.append(ident))
+    source, target = make_file(client, b"source"), make_file(client, b"target")
+    for n in range(5):
+        write(client, source, 100, 100 * n)
+    client.on_compact(lambda slices, new: Compacted(0, len(slices), Slice(0, new(), 500, 0, 500)))
+    done: list[bool] = []
+    before_commit(lambda: done.append(client.compact(source, 0)))
+    assert client.copy_file_range(ROOT_USER, source, 0, target, 0, 500) == 500
+    assert done == [True]
+    shared = {piece.id for piece in client.slices(target, 0)}
+    assert not shared & set(deleted)
 
 
 def test_recursive_removal(client: MetaClient) -> None:

@@ -18,7 +18,7 @@ from juicepy.meta.redis.wire import Command
 from juicepy.meta.tx import Key
 from juicepy.types import AclRule, Attr, Entry, Inode
 
-# Not compared at a commit, and may change: read again when the body runs again.
+# Not compared at a commit, or not to the end, and may change: read again when the body runs again.
 _VOLATILE = frozenset(("chunk", "xattrs"))
 
 

@@ -232,7 +232,7 @@ class Statements:
             return select(chunk.c.indx, slices).where(here, chunk.c.indx.in_(binds))
 
         self.chunks = Family(dialect, chunk.c.indx, lists)
-        self.chunks_now = Family(dialect, chunk.c.indx, lambda b: share(lists(b)))
+        self.chunks_locked = Family(dialect, chunk.c.indx, lambda b: lists(b).with_for_update())
         one = matches(chunk, "inode", "indx")
         self.chunk_locked = self._made(select(chunk.c.id, slices).where(one).with_for_update())
         self.chunk_length = self._made(select(func.length(slices)).where(one))

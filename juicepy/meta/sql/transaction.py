@@ -148,13 +148,21 @@ class SqlSource:
         return found
 
     def _chunks(self, keys: list[Key]) -> dict[Key, Any]:
+        """Locked: else a compaction could release slices that this transaction shares."""
         indexes: defaultdict[Inode, list[int]] = defaultdict(list)
         for _, ino, index in keys:
             indexes[ino].append(index)
-        family = self._s.chunks_now if self._stale else self._s.chunks
+        if self.locking:
+            self._link.begin()
+            self._late = self._late or self._read
         found: dict[Key, Any] = dict.fromkeys(keys, ())
         for ino, wanted in indexes.items():
-            for index, slices in self._plain_in(family, wanted, {"w_inode": ino}):
+            where = {"w_inode": ino}
+            if self.locking:
+                rows = self._link.rows_in(self._s.chunks_locked, sorted(wanted), where)
+            else:
+                rows = self._plain_in(self._s.chunks, wanted, where)
+            for index, slices in rows:
                 found["chunk", ino, index] = decode_slices(slices)
         return found
 
