@@ -11,7 +11,7 @@ from juicepy.chunk import overlay
 from juicepy.chunk.store import BlockLost, BlockStore, Part
 from juicepy.concurrency import Lock
 from juicepy.types import CHUNK_BITS, CHUNK_SIZE, BlockKey, Buffer, Inode, Slice
-from juicepy.vfs.streams import Streams
+from juicepy.vfs.streams import Stream, Streams
 
 ZEROS = memoryview(bytes(1 << 20))
 LOST_BLOCK_PAUSE_S = 0.2  # a client that writes back may be about to upload the block
@@ -38,7 +38,7 @@ class FileReader:
         self._lock = Lock("file_reader")  # guards _views, _epoch
         self._views: dict[int, View] = {}
         self._epoch = 0
-        self._streams = Streams(store.block_size, _window_bytes(store))
+        self._streams = Streams(store.block_size, *_window_bytes(store))
 
     def read(self, offset: int, size: int, length: int) -> list[Buffer]:
         """Bytes [offset, offset+size) of the file, whose length is `length`, in pieces.
@@ -51,7 +51,7 @@ class FileReader:
         if length > self._block_size:
             ahead = self._streams.note(offset, size)
             if ahead is not None:
-                self._read_ahead(*ahead, length)
+                self._read_ahead(*ahead, offset, length)
         try:
             return self._read(offset, size)
         except BlockLost:
@@ -175,35 +175,54 @@ class FileReader:
         return self._read(offset, size)
 
     # -- ahead
-    def _read_ahead(self, begin: int, end: int, length: int) -> None:
-        """Have the blocks of the range fetched, as far as there is room."""
+    def _read_ahead(self, stream: Stream, begin: int, end: int, offset: int, length: int) -> None:
+        """Have the blocks of the range fetched, as far as there is room; `offset` is read now."""
         end = min(end, length)
         if begin >= end:
             return
         try:
+            if not self.is_here(offset, 1):
+                self._streams.waited(stream)
             parts = self._parts(begin, end - begin)
         except OSError:
             return  # the read that needs these slices is told
-        for block in self._blocks(parts):
+        for at, block in self._placed_blocks(parts, begin):
             if not self._store.prefetch(block):
+                self._streams.stopped(stream, at)
                 return
 
     def _blocks(self, parts: list[Part | int]) -> Iterator[BlockKey]:
         """The blocks that the parts lie in."""
+        return (block for _, block in self._placed_blocks(parts, 0))
+
+    def _placed_blocks(
+        self, parts: list[Part | int], offset: int
+    ) -> Iterator[tuple[int, BlockKey]]:
+        """The blocks that the parts from `offset` on lie in, each with where that begins."""
         for part in parts:
             if isinstance(part, int):
+                offset += part
                 continue
             first = part.off // self._block_size
             last = (part.off + part.length - 1) // self._block_size
             for index in range(first, last + 1):
-                yield self._store.layout.block(part.id, part.size, index)
+                into = max(0, index * self._block_size - part.off)
+                yield offset + into, self._store.layout.block(part.id, part.size, index)
+            offset += part.length
 
 
-def _window_bytes(store: BlockStore) -> int:
-    """How far a stream may be ahead: four at full speed fill the read half of the buffer."""
-    if store.options.readahead > 0:
-        return store.options.readahead
-    return max(store.block_size, min(32 << 20, store.options.buffer_size // 8))
+def _window_bytes(store: BlockStore) -> tuple[int, int]:
+    """How far a stream may be ahead: usually, and where it waits for blocks nevertheless.
+
+    Four at full speed fill half of the buffer. One that waits has as many downloads as there may
+    be; where that is more than there is memory for, the store stops it.
+    """
+    options = store.options
+    if options.readahead > 0:
+        return options.readahead, options.readahead
+    usual = max(store.block_size, min(32 << 20, options.buffer_size // 8))
+    most = min(options.max_downloads * store.block_size, options.buffer_size // 2)
+    return usual, max(usual, most)
 
 
 def _zeros(size: int) -> list[Buffer]:

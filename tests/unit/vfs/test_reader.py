@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import threading
 import time
 from itertools import pairwise
@@ -12,7 +13,7 @@ import pytest
 from juicepy.cache.memory import NoCache
 from juicepy.chunk.store import StoreOptions
 from juicepy.types import CHUNK_SIZE, Slice, SliceId
-from juicepy.vfs.streams import Streams
+from juicepy.vfs.streams import STREAMS, Streams
 from tests.unit.vfs.fakes import INO, Stack, open_stack
 
 BLOCK = 65536
@@ -240,21 +241,91 @@ def test_read_ahead_stays_within_the_buffer() -> None:
         assert highest <= 9 * BLOCK
 
 
+def test_read_ahead_that_found_no_room_goes_on_later() -> None:
+    options = StoreOptions(buffer_size=4 * BLOCK, readahead=16 * BLOCK, max_downloads=4)
+    with open_stack(options=options, cache=NoCache()) as stack:
+        content = bytes(range(256)) * (32 * BLOCK // 256)
+        put_slice(stack, 1, content)
+        for at in range(0, len(content), 8192):
+            assert stack.read(at, 8192) == content[at : at + 8192]
+        asked = sum(BLOCK if size is None else size for _, _, size in gets(stack))
+        assert asked <= 1.3 * len(content)
+
+
+@pytest.mark.parametrize(("widest", "least", "most"), [(2, 1, 4), (32, 6, 34)])
+def test_a_stream_that_waits_for_its_blocks_gets_a_wider_window(
+    widest: int, least: int, most: int
+) -> None:
+    options = StoreOptions(buffer_size=512 * BLOCK, max_downloads=32)
+    with open_stack(options=options, cache=NoCache()) as stack:
+        stack.reader._streams = Streams(BLOCK, 2 * BLOCK, widest * BLOCK)
+        content = b"z" * (128 * BLOCK)
+        put_slice(stack, 1, content)
+        stack.storage.before = lambda *_: time.sleep(0.01)
+        at_once = 0
+        for at in range(0, len(content), BLOCK // 2):
+            stack.read(at, BLOCK // 2)
+            at_once = max(at_once, stack.store.stats().fetching)
+        assert least <= at_once <= most
+
+
+@pytest.mark.parametrize("streams", [2, 4, 24])
+def test_interleaved_streams_of_one_file_read_each_byte_about_once(streams: int) -> None:
+    """What exceeds it is the window that each has open when it comes to the end of its region."""
+    options = StoreOptions(buffer_size=16 << 20, max_downloads=8, readahead=2 * BLOCK)
+    with open_stack(options=options, cache=NoCache()) as stack:
+        region = 24 * BLOCK
+        content = bytes(range(256)) * (streams * region // 256)
+        put_slice(stack, 1, content)
+        for step in range(0, region, 16384):
+            for number in range(streams):
+                at = number * region + step
+                assert stack.read(at, 16384) == content[at : at + 16384]
+        asked = sum(BLOCK if size is None else size for _, _, size in gets(stack))
+        assert asked <= len(content) + streams * 3 * BLOCK
+
+
+def test_random_small_reads_fetch_no_whole_blocks() -> None:
+    chance = random.Random(4)
+    blocks, pages = range(400), range(1, 16, 2)  # none continues another
+    with open_stack(cache=NoCache()) as stack:
+        content = bytes(range(256)) * (len(blocks) * BLOCK // 256)
+        put_slice(stack, 1, content)
+        places = [chance.choice(blocks) * BLOCK + chance.choice(pages) * 4096 for _ in range(300)]
+        for at in places:
+            assert stack.read(at, 4096) == content[at : at + 4096]
+        assert [size for _, _, size in gets(stack)] == [4096] * len(places)
+
+
 def test_several_streams_each_have_their_window() -> None:
     streams = Streams(BLOCK, 8 * BLOCK)
-    bases = [number << 30 for number in range(4)]
+    bases = [number << 30 for number in range(40)]
     for base in bases:
         assert streams.note(base, 4096) is None
     for base in bases:
-        assert streams.note(base + 4096, 4096) == (base + 8192, base + 8192 + BLOCK)
+        assert asked(streams, base + 4096, 4096) == (base + 8192, base + 8192 + BLOCK)
+
+
+def test_only_so_many_streams_are_remembered() -> None:
+    streams = Streams(BLOCK, 8 * BLOCK)
+    for number in range(10 * STREAMS):
+        assert streams.note(number << 30, 4096) is None
+    assert asked(streams, 4096, 4096) is None
+    assert asked(streams, ((10 * STREAMS - 1) << 30) + 4096, 4096) is not None
 
 
 def test_window_grows_with_what_was_read_up_to_its_bound() -> None:
     streams = Streams(BLOCK, 4 * BLOCK)
-    asked = [found for at in range(0, 64 * BLOCK, 8192) if (found := streams.note(at, 8192))]
-    assert all(left[1] == right[0] for left, right in pairwise(asked))
-    assert asked[-1][1] - 64 * BLOCK <= 4 * BLOCK
-    assert max(end - begin for begin, end in asked) <= 4 * BLOCK
+    found = [each for at in range(0, 64 * BLOCK, 8192) if (each := asked(streams, at, 8192))]
+    assert all(left[1] == right[0] for left, right in pairwise(found))
+    assert found[-1][1] - 64 * BLOCK <= 4 * BLOCK
+    assert max(end - begin for begin, end in found) <= 4 * BLOCK
+
+
+def asked(streams: Streams, offset: int, size: int) -> tuple[int, int] | None:
+    """The range that is to be fetched ahead for a read."""
+    found = streams.note(offset, size)
+    return found and found[1:]
 
 
 def test_requests_out_of_order_are_one_stream() -> None:
