@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from juicepy.cmd.exporter import exporting
-from juicepy.cmd.memory import trimming
+from juicepy.cmd.memory import keep_arenas_small, trimming
 from juicepy.cmd.mount_options import METRICS_ADDRESS
 from juicepy.cmd.volume_options import driver_settings, passphrase
 from juicepy.errors import Refused
@@ -38,6 +38,7 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> i
     """
     if options.no_thp:
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    keep_arenas_small()
     stop = threading.Event()
     _stop_on_signals(stop)
     gone: list[str] = []

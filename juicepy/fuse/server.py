@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 _HEADER = wire.IN_HEADER.size
 _ROOM = 4096  # beside the data of a WRITE: headers; for all else: two names and more
+_FEW = 16  # threads: the buffers of more give back what a large request took
+_LARGE = 64 << 10
 _SPARE = 2  # with more threads waiting, the kernel wakes them in turn, each with cold caches
 _SPARE_TURNS = 500  # a thread is not ended sooner: to start it anew takes 100 us
 _MAX_PIECES = 1000  # writev takes 1024
@@ -218,7 +220,7 @@ class Server:
 
     def _loop(self) -> None:
         """Serve requests until the mount is gone or this thread is one too many."""
-        view = _request_buffer(self._buffer_size)
+        memory, view = _request_buffer(self._buffer_size)
         buffers = [view]
         fd, lock, serve_one, readv = self._fd, self._lock, self._serve, os.readv
         while True:
@@ -238,6 +240,8 @@ class Server:
             if alone:
                 self._start_worker()
             message = serve_one(view, length)
+            if length > _LARGE and len(self._threads) > _FEW:
+                memory.madvise(mmap.MADV_DONTNEED)
             with lock:  # before the reply goes out: it brings the next request
                 self._idle += 1
                 is_spare = self._idle > _SPARE and self._is_spare_locked()
@@ -321,10 +325,15 @@ def _pieces(unique: int, pieces: list[Buffer]) -> list[Buffer]:
     return [wire.OUT_HEADER.pack(16 + size, 0, unique), *pieces]
 
 
-def _request_buffer(size: int) -> memoryview:
-    """Memory that counts only once used, in which the data of a WRITE begins on a page."""
+def _request_buffer(size: int) -> tuple[mmap.mmap, memoryview]:
+    """Memory that counts only once used, in which the data of a WRITE begins on a page.
+
+    The mapping is to give it back by: private, as shared memory stays when it is not needed.
+    """
     headers = _HEADER + wire.WRITE_IN.size
-    return memoryview(mmap.mmap(-1, mmap.PAGESIZE + size))[mmap.PAGESIZE - headers :][:size]
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, mmap.PAGESIZE + size, flags=flags)
+    return memory, memoryview(memory)[mmap.PAGESIZE - headers :][:size]
 
 
 def _nbytes(piece: Buffer) -> int:

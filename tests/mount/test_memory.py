@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 from tests.support.programs import OURS, Mount
 from tests.support.servers import new_meta_url
@@ -47,3 +51,67 @@ def test_memory_has_its_bound_after_a_storm(
             f"less than {BUFFER + ALLOWANCE} MiB of memory ({resident(mount)} now)",
             timeout_s=30,
         )
+
+
+READ_FILES, READ_MIB = 256, 3
+WRITE_FILES, WRITE_MIB = 64, 4
+REQUEST = 128 << 10
+
+
+def peak(mount: Mount) -> int:
+    """MiB that the largest of the mount's processes has ever had."""
+    status = [Path(f"/proc/{pid}/status").read_text() for pid in mount.pids]
+    return max(int(text.partition("VmHWM:")[2].split()[0]) for text in status) // 1024
+
+
+def content(number: int, size: int) -> bytes:
+    """Bytes that tell files and offsets apart, quick to make."""
+    line = b"%07d\n" % number
+    return b"".join(line + b"%07d\n" % at for at in range(0, size, 16))
+
+
+@pytest.mark.long
+def test_memory_has_its_bound_with_many_files_read_and_written_at_once(
+    new_meta_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    volume = new_volume(new_meta_url("redis"), tmp_path)
+    volume.format(OURS)
+    parts = {number: content(number, MIB) for number in range(READ_FILES)}
+    with volume.mounted(OURS) as mount, ThreadPoolExecutor(4) as pool:
+        paths = [f"r{number}" for number in range(READ_FILES)]
+        list(pool.map(lambda at: (mount.path / paths[at]).write_bytes(parts[at] * READ_MIB), parts))
+    for buffers in (64, 300):
+        with volume.mounted(OURS, "--buffer-size", str(buffers), "--cache-size", "200") as mount:
+            _read_and_write(mount.path, parts)
+            assert peak(mount) < buffers + ALLOWANCE
+
+
+def _read_and_write(root: Path, parts: dict[int, bytes]) -> None:
+    """Every file open at once, each with a thread of its own; raises what failed."""
+    meeting = threading.Barrier(READ_FILES + WRITE_FILES, timeout=120)
+
+    def read(number: int) -> None:
+        fd = os.open(root / f"r{number}", os.O_RDONLY)
+        try:
+            meeting.wait()
+            for at in range(0, READ_MIB * MIB, REQUEST):
+                into = at % MIB
+                assert os.pread(fd, REQUEST, at) == parts[number][into : into + REQUEST]
+        finally:
+            os.close(fd)
+
+    def write(number: int) -> None:
+        data = parts[number]
+        fd = os.open(root / f"w{number}", os.O_WRONLY | os.O_CREAT)
+        try:
+            meeting.wait()
+            for _ in range(WRITE_MIB):
+                assert os.write(fd, data) == MIB
+        finally:
+            os.close(fd)
+
+    with ThreadPoolExecutor(READ_FILES + WRITE_FILES) as pool:
+        tasks = [pool.submit(read, number) for number in range(READ_FILES)]
+        tasks += [pool.submit(write, number) for number in range(WRITE_FILES)]
+        for task in tasks:
+            task.result(300)
