@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.programs import OURS, Mount
+from tests.support.programs import OURS, Mount, Program
 from tests.support.servers import new_meta_url
 from tests.support.volumes import new_volume
 from tests.support.waiting import wait_for
@@ -19,6 +21,7 @@ __all__ = ["new_meta_url"]
 
 MIB = 1 << 20
 BUFFER, ALLOWANCE = 64, 200  # MiB
+GROUP_MIB = 256  # half of it would be more than what 200 leave
 WRITERS, ROUNDS = 32, 3
 
 
@@ -53,7 +56,7 @@ def test_memory_has_its_bound_after_a_storm(
         )
 
 
-READ_FILES, READ_MIB = 256, 3
+READ_FILES, READ_MIB = 256, 2
 WRITE_FILES, WRITE_MIB = 64, 4
 REQUEST = 128 << 10
 
@@ -115,3 +118,49 @@ def _read_and_write(root: Path, parts: dict[int, bytes]) -> None:
         tasks += [pool.submit(write, number) for number in range(WRITE_FILES)]
         for task in tasks:
             task.result(300)
+
+
+@pytest.fixture
+def small_group(tmp_path: Path) -> Iterator[Program]:
+    """`jfs` run in a control group of `GROUP_MIB`."""
+    parent = own_memory_group()
+    if parent is None:
+        pytest.skip("no control groups of version 1 for memory that may be made here")
+    group = parent / f"jfs-test-{os.getpid()}"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(GROUP_MIB * MIB))
+    script = tmp_path / "jfs"
+    script.write_text(f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {OURS.executable} "$@"\n')
+    script.chmod(0o755)
+    yield replace(OURS, executable=script)
+    wait_for(lambda: not (group / "cgroup.procs").read_text(), "an empty group")
+    group.rmdir()
+
+
+def own_memory_group() -> Path | None:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        group = Path(f"/sys/fs/cgroup/memory{path}")
+        if controllers == "memory" and os.access(group, os.W_OK):
+            return group
+    return None
+
+
+def test_a_mount_in_a_small_control_group_is_not_killed(
+    small_group: Program, new_meta_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    volume = new_volume(new_meta_url("redis"), tmp_path)
+    volume.format(OURS)
+    data = content(1, 4 * MIB)
+    with volume.mounted(small_group, "--cache-size", "100") as mount:
+        config = json.loads((mount.path / ".config").read_text())
+        assert config["Chunk"]["BufferSize"] == (GROUP_MIB - ALLOWANCE) * MIB
+
+        def write_and_read(number: int) -> None:
+            path = mount.path / f"f{number}"
+            path.write_bytes(data)
+            assert path.read_bytes() == data
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(write_and_read, range(32)))
+        assert peak(mount) < GROUP_MIB
