@@ -27,6 +27,8 @@ COMMANDS = {
     "profile": ("profile", "INSPECTOR", "Show which operations of a mount take the time"),
     "debug": ("debug", "INSPECTOR", "Show where a mount spends CPU and memory"),
     "warmup": ("warmup", "TOOL", "Bring files into the cache of a mount"),
+    "download": ("download", "TOOL", "Copy a tree of a volume to a local directory"),
+    "upload": ("upload", "TOOL", "Copy a local tree to a volume"),
     "mount": ("mount", "SERVICE", "Mount a volume"),
     "umount": ("umount", "SERVICE", "Unmount a volume"),
 }

@@ -121,7 +121,7 @@ def _place(path: str) -> tuple[str, bytes]:
         real = os.path.realpath(real)
     if not os.path.exists(real):
         raise FileNotFoundError(2, os.strerror(2), path)
-    root = _root(real if os.path.isdir(real) else os.path.dirname(real))
+    root = mount_root(real if os.path.isdir(real) else os.path.dirname(real))
     if root is None:
         raise Refused(f"{path} is not inside a JuiceFS mount")
     return root, os.fsencode("/" + os.path.relpath(real, root) if real != root else "/")
@@ -133,7 +133,7 @@ def _real(directory: str) -> str:
 
 
 @lru_cache(10_000)
-def _root(directory: str) -> str | None:
+def mount_root(directory: str) -> str | None:
     """The root of the mount that the directory is in."""
     root = directory
     while os.stat(root).st_ino != 1:

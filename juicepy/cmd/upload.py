@@ -1,0 +1,19 @@
+"""`jfs upload`: copy a local tree to a volume, without a mount."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from juicepy.cmd import transfer
+
+
+@click.command(cls=transfer.RulesCommand, params=transfer.options("upload"))
+def command(source: str, target: str, **given: Any) -> int:
+    """Copy what is at the local path SRC to DST, META-URL:/path or a path in a mount.
+
+    The content of a directory comes into DST. A run that was cut short goes on where it was;
+    files with the same size and time of change are skipped.
+    """
+    return transfer.run(source, target, downloads=False, given=given)
