@@ -113,7 +113,7 @@ class Transfer:
         """Keep the threads busy: begun files first, so that few are open at a time."""
         ended: SimpleQueue[Future[None]] = SimpleQueue()
         running, most, more = 0, 2 * self._options.threads, True
-        while more or running:
+        while True:
             work = self._next_block() if running < most else None
             if work is None and running < most and more and self._fatal is None:
                 work = next(walk, None)
