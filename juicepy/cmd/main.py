@@ -104,7 +104,10 @@ def run(argv: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    except click.exceptions.Abort:
+    except click.exceptions.Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # click makes an Abort of it
+            _fail(f"{prefix}: interrupted")
+            return 130
         return _fail(f"{prefix}: aborted")
     except click.ClickException as error:
         return _fail(f"{prefix}: {error.format_message()}")
