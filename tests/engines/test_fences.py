@@ -117,12 +117,11 @@ def test_change_after_others_took_over_is_refused(
 
     in_time = before_commit(take_over)
     outcome = failure(lambda: change(one, guarded))
-    if in_time == [True]:
+    if in_time == [True] or outcome is not None:  # on a busy machine others may be late, not last
         assert outcome == errno.EIO
         assert two.getattr(guarded) == attr
         assert two.engine.slices(guarded, 0) == slices
     else:  # it came first
-        assert outcome is None
         assert failure(lambda: change(one, guarded)) == errno.EIO
     assert one.sid != old
     change(one, guarded)
