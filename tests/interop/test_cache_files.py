@@ -15,7 +15,7 @@ from juicepy.cache.disks import DiskCaches, open_cache
 from juicepy.cache.options import CacheOptions
 from juicepy.chunk.layout import Layout
 from juicepy.types import BlockKey
-from tests.support.programs import PEER
+from tests.support.programs import OURS, PEER
 from tests.support.volumes import Volume
 from tests.support.waiting import wait_for
 
@@ -99,3 +99,30 @@ def test_blocks_cached_here_are_hits_of_the_real_client(volume: Volume, tmp_path
             "the scan of the cache",
         )
         assert read_files(mount.path) == sums
+
+
+def test_real_client_leaves_the_saved_index_alone(volume: Volume, tmp_path: Path) -> None:
+    with PEER.mounted(volume.meta_url, tmp_path / "mnt1", cache_dir=tmp_path / "other") as mount:
+        sums = write_files(mount.path)
+    shared = tmp_path / "shared"
+    total = len(list(blocks(volume)))
+    raw = "shared/*/raw/chunks/*/*/*"
+    with OURS.mounted(volume.meta_url, tmp_path / "mnt2", cache_dir=shared) as mount:
+        assert read_files(mount.path) == sums
+        wait_for(lambda: len(list(tmp_path.glob(raw))) >= total, "all blocks in the cache")
+    (index,) = shared.glob("*/index.msgpack")
+    saved = index.read_bytes()
+    shutil.rmtree(Path(volume.bucket) / NAME / "chunks")
+    scan = ["--cache-scan-interval", "1s"]
+    with PEER.mounted(volume.meta_url, tmp_path / "mnt3", cache_dir=shared, options=scan) as mount:
+        wait_for(
+            lambda: f"juicefs_blockcache_blocks {total}" in (mount.path / ".stats").read_text(),
+            "the scan of the cache, which counts no other file",
+        )
+        assert read_files(mount.path) == sums
+        (mount.path / "small").write_bytes(b"by the real client")
+    assert index.read_bytes() == saved
+    with OURS.mounted(volume.meta_url, tmp_path / "mnt4", cache_dir=shared) as mount:
+        assert f"juicefs_blockcache_blocks {total}\n" in (mount.path / ".stats").read_text()
+        assert read_files(mount.path) == sums
+        assert (mount.path / "small").read_bytes() == b"by the real client"
