@@ -148,7 +148,7 @@ class Program:
         words += ["--enable-xattr", *self.mount_flags, *options, meta_url, str(path)]
         try:
             self.run(*words, env=env, timeout_s=timeout_s)
-            pids = _daemon_pids(path)
+            pids = daemon_pids(path)
         except BaseException as error:
             error.add_note(f"log of {self}:\n{_tail(_text(log))}")
             _lazy_umount(path)
@@ -226,7 +226,7 @@ def _lazy_umount(path: Path) -> None:
         subprocess.run(["umount", "-l", path], check=False, capture_output=True, timeout=30)
 
 
-def _daemon_pids(path: Path) -> tuple[int, ...]:
+def daemon_pids(path: Path) -> tuple[int, ...]:
     """The process that serves `path`, after its parent if that watches over it."""
     pid = int(json.loads((path / ".config").read_text())["Pid"])
     status = Path(f"/proc/{pid}/status").read_text()
