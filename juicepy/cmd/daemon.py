@@ -35,7 +35,7 @@ def start(arguments: Sequence[str], url: str, mount_point: str, log_path: str) -
         for fd in (log_fd, writer, url_fd):
             os.close(fd)
     try:
-        told = _wait(reader)
+        told = wait_told(reader)
     except BaseException:
         _stop(process)
         raise
@@ -56,7 +56,7 @@ def _open_log(path: str) -> int:
         raise Refused(f"--log {path}: {error.strerror}") from error
 
 
-def _wait(reader: int) -> str:
+def wait_told(reader: int) -> str:
     """What the mount process says; empty if it ended without a word."""
     said = b""
     deadline_s = time.monotonic() + READY_TIMEOUT_S

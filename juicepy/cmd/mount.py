@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from juicepy import log, urls
-from juicepy.cmd import handover, settings
+from juicepy.cmd import crew, handover, settings
 from juicepy.cmd.exporter import parse_address
 from juicepy.cmd.mount_options import build, mount_options
 from juicepy.cmd.options import META_URL, Command, describe, meta_url, setup_log
@@ -24,6 +24,7 @@ from juicepy.types import ROOT, Kind
 
 if TYPE_CHECKING:
     from juicepy.cmd.mount_options import MountOptions
+    from juicepy.fuse.crew import Post
     from juicepy.meta.engine import MetaEngine
     from juicepy.vfs.options import Setting
     from juicepy.volume import Format
@@ -55,7 +56,7 @@ def _mount(
     in_force: Sequence[Setting],
     report: handover.Report,
 ) -> int:
-    handed = handover.take_url()
+    handed, post = handover.take_url(), crew.take_post()
     url = absolute_url(meta_url(given["meta_url"]) if handed is None else handed)
     log.redactor.hide(*urls.secrets_of(url))
     options = build(url, os.path.abspath(given["mount_point"]), given, in_force)
@@ -64,6 +65,8 @@ def _mount(
     is_child = handed is not None
     if not options.background and not is_child:
         handover.hide_in_ps(arguments, given["meta_url"], url)
+    if post is not None:
+        return _help(options, post, report)
     check_mount_point(options.mount_point, options)
     volume, options = _checked(options)
     if options.background and not is_child:
@@ -77,17 +80,36 @@ def _mount(
         setup_log(options.log_path)
         os.chdir("/")
     settings.tell(in_force)
-    return _serve(options, volume, report)
+    helpers = None
+    if options.fuse.processes > 1:
+        helpers = crew.Processes(handover.hidden(arguments, given["meta_url"]), url)
+    return _serve(options, volume, report, helpers)
 
 
-def _serve(options: MountOptions, volume: Format, report: handover.Report) -> int:
+def _help(options: MountOptions, post: Post, report: handover.Report) -> int:
+    """Serve what another process has checked and mounted."""
+    from juicepy.cmd.serve import help_serving
+
+    if options.background:
+        setup_log(options.log_path)
+        os.chdir("/")
+    help_serving(options, post, report.ready)
+    return 0
+
+
+def _serve(
+    options: MountOptions,
+    volume: Format,
+    report: handover.Report,
+    helpers: crew.Processes | None,
+) -> int:
     from juicepy.cmd.serve import serve
 
     def ready() -> None:
         report.ready()
         logger.info("OK, %s is ready at %s", volume.name, options.mount_point)
 
-    return serve(options, volume, ready)
+    return serve(options, volume, ready, helpers)
 
 
 def _checked(options: MountOptions) -> tuple[Format, MountOptions]:

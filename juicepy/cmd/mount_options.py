@@ -24,6 +24,7 @@ ATIME_MODES = ("noatime", "relatime", "strictatime")
 CHECKSUMS = ("none", "full", "shrink", "extend")
 EVICTIONS = ("none", "2-random", "lru")
 FRONT_ENDS = ("own", "llfuse")
+MAX_WORKERS = 64
 OPEN_MODES = ("block", "whole")
 
 
@@ -77,6 +78,7 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     ],
     "FUSE": [
         ("--fuse", {"default": "own"}, "Front end: own, or llfuse (the library)."),
+        ("--workers", {"type": int, "default": 1}, "Processes that serve it; needs --read-only."),
         ("--enable-xattr", _FLAG, "Extended attributes."),
         ("--enable-cap", _FLAG, "The extended attribute security.capability."),
         ("--enable-selinux", _FLAG, "The extended attribute security.selinux."),
@@ -235,6 +237,7 @@ def _check(given: Mapping[str, Any]) -> None:
     for name in ("max_uploads", "max_downloads", "max_deletes", "max_stage_write", "cache_writers"):
         _least(given, name, 1)
     _least(given, "buffer_size", 32 << 20, "32M")
+    _check_workers(given)
     if given["upload_hours"]:
         try:
             parse_hours(given["upload_hours"])
@@ -253,6 +256,16 @@ def _check(given: Mapping[str, Any]) -> None:
         )
     if not 4096 <= given["max_fuse_io"] <= 16 << 20:
         raise Refused(f"--max-fuse-io {given['max_fuse_io']} is not between 4K and 16M")
+
+
+def _check_workers(given: Mapping[str, Any]) -> None:
+    workers = given["workers"]
+    if not 1 <= workers <= MAX_WORKERS:
+        raise Refused(f"--workers {workers} is not between 1 and {MAX_WORKERS}")
+    if workers > 1 and not is_read_only(given):
+        raise Refused(f"--workers {workers} needs --read-only: what is written is in one process")
+    if workers > 1 and given["fuse"] != "own":
+        raise Refused(f"--workers {workers} does not go with --fuse {given['fuse']}")
 
 
 def _least(given: Mapping[str, Any], name: str, least: int, shown: str = "") -> None:
@@ -334,7 +347,8 @@ def _fuse(given: Mapping[str, Any]) -> FuseOptions:
         fsname="JuiceFS:",
         options=tuple(given["o"]),  # read-only is the VFS's: tools write to `.control`
         max_write=min(given["max_fuse_io"], MAX_WRITE),
-        passthrough=not given["no_passthrough"],
+        passthrough=not given["no_passthrough"] and given["workers"] == 1,  # ids are a process's
+        processes=given["workers"],
     )
     resolve(options, as_root=os.geteuid() == 0)  # refuses an unknown -o before anything is done
     return options

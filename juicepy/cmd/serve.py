@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from juicepy.cmd.volume_options import driver_settings, passphrase
 from juicepy.errors import Refused
 
 if TYPE_CHECKING:
+    from juicepy.cmd.crew import Processes
     from juicepy.cmd.mount_options import MountOptions
+    from juicepy.fuse.crew import Post
     from juicepy.metrics import Metrics
     from juicepy.vfs.options import VfsOptions
     from juicepy.vfs.vfs import VFS
@@ -27,11 +30,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LEAST_BUFFER = 32 << 20
 VOLUME_GONE = 11  # the exit code of JuiceFS for a destroyed or replaced volume
 _PR_SET_THP_DISABLE = 41
 
 
-def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> int:
+def serve(
+    options: MountOptions,
+    volume: Format,
+    ready: Callable[[], None],
+    crew: Processes | None = None,
+) -> int:
     """Mount `volume` and serve it; `ready` is called when the mount answers. The exit code.
 
     SIGTERM and SIGINT flush all and unmount, as an unmount from outside does.
@@ -49,7 +58,7 @@ def serve(options: MountOptions, volume: Format, ready: Callable[[], None]) -> i
         stop.set()
 
     try:
-        _run(options, volume, ready, stop, on_gone)
+        _run(options, volume, ready, stop, on_gone, crew)
     except OSError as error:
         if not gone:
             raise
@@ -64,6 +73,7 @@ def _run(
     ready: Callable[[], None],
     stop: threading.Event,
     on_gone: Callable[[str], None],
+    crew: Processes | None,
 ) -> None:
     """All that a mount consists of, from the inside out; ends when the mount does."""
     from juicepy.vfs.open import new_metrics, open_vfs
@@ -76,7 +86,7 @@ def _run(
         fall_back = options.metrics_address == METRICS_ADDRESS
         exporter = exporting(options.metrics_address, metrics.exposition, fall_back=fall_back)
         address = stack.enter_context(exporter)
-        settings = replace(options.vfs, metrics_address=address)
+        settings = replace(_share(options), metrics_address=address)
         opened = open_vfs(
             options.url,
             settings,
@@ -90,7 +100,36 @@ def _run(
             stack.enter_context(_backups(vfs, settings, metrics))
         fuse = replace(options.fuse, fsname=f"JuiceFS:{volume.name}", enable_acl=volume.enable_acl)
         logger.info("Mounting volume %s at %s ...", volume.name, options.mount_point)
-        front_end(options.front_end)(vfs, options.mount_point, fuse, ready, stop)
+        helped = {} if crew is None else {"crew": crew}
+        front_end(options.front_end)(vfs, options.mount_point, fuse, ready, stop, **helped)
+
+
+def help_serving(options: MountOptions, post: Post, ready: Callable[[], None]) -> None:
+    """Serve the mount of another process with this one, until it is gone."""
+    from juicepy.fuse.server import help_serving as serve_post
+    from juicepy.vfs.open import open_vfs
+
+    settings = replace(
+        _share(options),
+        metrics_address="",
+        worker=(post.index, options.fuse.processes),
+        leader_pid=os.getppid(),
+    )
+    with ExitStack() as stack:
+        trimmer = trimming()
+        if trimmer is not None:
+            stack.callback(trimmer.start().close)
+        opened = open_vfs(options.url, settings, passphrase=passphrase(), drivers=driver_settings())
+        vfs = stack.enter_context(opened)
+        serve_post(vfs, options.fuse, post, ready)
+
+
+def _share(options: MountOptions) -> VfsOptions:
+    """The settings of one process of a mount that has several: they share the buffers."""
+    count = options.fuse.processes
+    size = max(LEAST_BUFFER, options.vfs.store.buffer_size // count)
+    store = replace(options.vfs.store, buffer_size=size)
+    return replace(options.vfs, store=store, worker=(0, count))
 
 
 def _backups(vfs: VFS, settings: VfsOptions, metrics: Metrics) -> AbstractContextManager[None]:

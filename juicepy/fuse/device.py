@@ -35,7 +35,7 @@ def mount(path: str, options: FuseOptions) -> tuple[int, FuseOptions]:
 
 
 def _mount_directly(path: str, options: FuseOptions, flags: MountFlags) -> int:
-    fd = _open_device()
+    fd = open_device()
     try:
         root_mode = os.stat(path).st_mode & 0o170000
         words = (
@@ -61,7 +61,7 @@ def _mount_directly(path: str, options: FuseOptions, flags: MountFlags) -> int:
     return fd
 
 
-def _open_device() -> int:
+def open_device() -> int:
     try:
         return os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:

@@ -46,9 +46,10 @@ class FuseOptions:
     """How a volume is mounted.
 
     `options`: `-o` items, each may hold several, separated by commas. `allow_other` None: on for
-    root. `workers`: most threads that serve requests at once. `auto_inval_data`: the kernel drops
-    pages of a file when it sees another mtime, also after own writes. `stop_grace_s`: how long a
-    busy mount is waited for after `request_stop` before its connection is cut.
+    root. `workers`: most threads that serve requests at once, in each of `processes`.
+    `auto_inval_data`: the kernel drops pages of a file when it sees another mtime, also after own
+    writes. `stop_grace_s`: how long a busy mount is waited for after `request_stop` before its
+    connection is cut.
     """
 
     fsname: str
@@ -62,6 +63,7 @@ class FuseOptions:
     max_background: int = 64
     max_readahead: int = 1 << 20
     workers: int = 200
+    processes: int = 1
     enable_acl: bool = False
     writeback_cache: bool = False
     auto_inval_data: bool = False

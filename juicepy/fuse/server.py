@@ -13,12 +13,12 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from juicepy.errors import posix_error
-from juicepy.fuse import device, mounts, wire
+from juicepy.fuse import device, messages, mounts, wire
 from juicepy.fuse.creds import Creds, with_groups
+from juicepy.fuse.crew import Forwarder, Post, close_others, posts
 from juicepy.fuse.dispatch import NO_REPLY, Dispatcher
 from juicepy.fuse.kernel import KernelView
 from juicepy.fuse.locks import LockWaiters
@@ -40,7 +40,6 @@ _FEW = 16  # threads: the buffers of more give back what a large request took
 _LARGE = 64 << 10
 _SPARE = 2  # with more threads waiting, the kernel wakes them in turn, each with cold caches
 _SPARE_TURNS = 500  # a thread is not ended sooner: to start it anew takes 100 us
-_MAX_PIECES = 1000  # writev takes 1024
 _POLL_S = 0.2
 _UNMOUNT_RETRY_S = 1.0
 _GONE = (errno.ENODEV, errno.ECONNABORTED, errno.ENOTCONN)
@@ -52,30 +51,62 @@ class StopFlag(Protocol):
     def is_set(self) -> bool: ...
 
 
+class Crew(Protocol):
+    """The other processes that serve a mount."""
+
+    def start(self, posts: Sequence[Post]) -> None:
+        """Returns when all of them serve. OSError, after which none is left."""
+
+    def failed(self) -> bool:
+        """Whether one has ended."""
+
+    def wait_ended(self) -> None:
+        """Until all have ended, by force if it takes long."""
+
+
 def serve(
     operations: Operations,
     mount_point: str,
     options: FuseOptions,
     ready: Callable[[], None] | None = None,
     stop: StopFlag | None = None,
+    crew: Crew | None = None,
 ) -> None:
     """Mount and serve until unmounted, or until `stop` is set, which unmounts.
 
     `ready` is called once the mount answers. On return all requests are served,
-    `operations.destroy()` has returned, no thread is left.
+    `operations.destroy()` has returned, no thread is left. `crew`: those who help, as many as
+    `options.processes` says. EIO if one of them ends before the mount.
     """
-    with Server(operations, mount_point, options) as server:
+    with Server(operations, mount_point, options, crew=crew) as server:
         server.run(ready, stop)
+
+
+def help_serving(
+    operations: Operations, options: FuseOptions, post: Post, ready: Callable[[], None]
+) -> None:
+    """Serve a mount beside the process that has mounted it, until it is gone."""
+    Server(operations, "", options, post=post).run(ready)
 
 
 class Server:
     """One mount. `open` mounts, `run` serves; `request_stop` may be called from signal handlers."""
 
-    def __init__(self, operations: Operations, mount_point: str, options: FuseOptions) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        mount_point: str,
+        options: FuseOptions,
+        *,
+        post: Post | None = None,
+        crew: Crew | None = None,
+    ) -> None:
         self._ops = operations
+        self._post, self._crew = post, crew
+        self._forwarder: Forwarder | None = None
         self._path = mount_point
         self._options = options
-        self._fd = -1
+        self._fd = -1 if post is None else post.fd
         self._stop_requested = False
         self._ended = threading.Event()  # the last worker is gone
         self._lock = threading.Lock()  # guards _idle, _spare_turns, _threads
@@ -102,18 +133,34 @@ class Server:
 
     def run(self, ready: Callable[[], None] | None = None, stop: StopFlag | None = None) -> None:
         try:
-            self._prepare(self._handshake())
+            agreed = self._handshake() if self._post is None else self._post.agreed
+            crew_posts = self._posts(agreed)
+            self._prepare(agreed)
             self._ops.init(self._notifier)
             self._start_worker()
         except BaseException:
             self._unmount_lazily()
             raise
         try:
+            if self._crew is not None:
+                self._crew.start(crew_posts[1:])
+                close_others(crew_posts)
             if ready is not None:
                 ready()
             self._wait(stop)
         finally:
             self._shut_down()
+
+    def _posts(self, agreed: Agreed) -> list[Post]:
+        """Those of all processes, if there are several; only the first makes them."""
+        made: list[Post] = []
+        if self._crew is not None:
+            made = posts(self._fd, agreed, self._options.processes)
+            self._post = made[0]
+        if self._post is not None:
+            self._forwarder = Forwarder(self._post, self._serve_for)
+            self._forwarder.start()
+        return made
 
     def _handshake(self) -> Agreed:
         """Read INIT, the first request of every connection, and answer it."""
@@ -134,13 +181,28 @@ class Server:
         self._table = Dispatcher(
             self._ops, agreed, KernelView(), self._notifier, self._locks, self._passthrough
         ).table()
-        device.set_readahead(self._path, self._options.max_readahead)
+        if self._path:
+            device.set_readahead(self._path, self._options.max_readahead)
 
     def _wait(self, stop: StopFlag | None) -> None:
         """Until the kernel has let go of the mount, or we are asked to stop."""
         while not self._ended.wait(_POLL_S):
             if self._stop_requested or (stop is not None and stop.is_set()):
                 return
+            if self._crew is not None and self._crew.failed():
+                self._lose_crew()
+                return
+
+    def _lose_crew(self) -> None:
+        """A process has ended, with requests that nobody will answer: cut the connection.
+
+        Unless the mount is gone, of which that process heard first.
+        """
+        if self._ended.wait(_UNMOUNT_RETRY_S):
+            return
+        logger.error("a process that serves %s has ended: the mount is cut", self._path)
+        device.abort(self._device)
+        raise OSError(errno.EIO, "a process of the mount has ended", self._path)
 
     def _end_mount(self) -> None:
         """Unmount if it is still there, wait for its users, in the end cut them off."""
@@ -178,11 +240,16 @@ class Server:
 
     def _shut_down(self) -> None:
         """After the last request: nothing of ours runs on."""
-        self._end_mount()
+        if self._path:
+            self._end_mount()
         if self._ended.is_set():
             while self._threads:
                 for thread in list(self._threads):
                     thread.join()
+        if self._crew is not None:
+            self._crew.wait_ended()
+        if self._forwarder is not None:
+            self._forwarder.close()
         self._locks.close()
         self._notifier.close()
         self._ops.destroy()
@@ -220,9 +287,10 @@ class Server:
 
     def _loop(self) -> None:
         """Serve requests until the mount is gone or this thread is one too many."""
-        memory, view = _request_buffer(self._buffer_size)
+        memory, view = messages.request_buffer(self._buffer_size)
         buffers = [view]
         fd, lock, serve_one, readv = self._fd, self._lock, self._serve, os.readv
+        forwarder = self._forwarder
         while True:
             try:
                 length = readv(fd, buffers)
@@ -239,7 +307,10 @@ class Server:
                     self._spare_turns = 0
             if alone:
                 self._start_worker()
-            message = serve_one(view, length)
+            if forwarder is not None and forwarder.pass_on(view, length):
+                message = None
+            else:
+                message = serve_one(view, length)
             if length > _LARGE and len(self._threads) > _FEW:
                 memory.madvise(mmap.MADV_DONTNEED)
             with lock:  # before the reply goes out: it brings the next request
@@ -264,42 +335,49 @@ class Server:
         _, opcode, unique, ino, uid, gid, pid, ext = wire.IN_HEADER.unpack_from(view)
         row = self._table.get(opcode)
         if row is None:
-            return _failure(unique, errno.ENOSYS)
+            return messages.failure(unique, errno.ENOSYS)
         parse, handler, takes_unique = row
         try:
             cred = self._creds.get(uid, gid, pid)
             if ext:
-                length, groups = _extensions(view, length, ext * 8)
+                length, groups = messages.extensions(view, length, ext * 8)
                 cred = with_groups(cred, groups)
             args = parse(view, length)
             if self._options.debug:
                 logger.debug("%d: %s", unique, describe(opcode, ino, args))
             reply = handler(cred, ino, *args, unique) if takes_unique else handler(cred, ino, *args)
         except OSError as error:
-            return _failure(unique, error.errno or errno.EIO)
+            return messages.failure(unique, error.errno or errno.EIO)
         except Exception:
             logger.exception("request %s of inode %d failed", Op(opcode).name, ino)
-            return _failure(unique, errno.EIO)
+            return messages.failure(unique, errno.EIO)
         if reply is None:
             return wire.OUT_HEADER.pack(16, 0, unique)
         if isinstance(reply, bytes):
             return wire.OUT_HEADER.pack(16 + len(reply), 0, unique) + reply
-        return None if reply is NO_REPLY else _pieces(unique, reply)
+        return None if reply is NO_REPLY else messages.pieces(unique, reply)
+
+    def _serve_for(self, view: memoryview, length: int, fd: int) -> None:
+        """A request that another process has read, from its clone `fd` of the device."""
+        message = self._serve(view, length)
+        if message is not None:
+            self._write(message, fd)
 
     def _answer(self, unique: int, code: int) -> None:
         """Reply to a request that was put off: an error, or with 0 an empty success."""
-        self._write(_failure(unique, code))
+        self._write(messages.failure(unique, code))
 
-    def _write(self, message: bytes | list[Buffer]) -> None:
+    def _write(self, message: bytes | list[Buffer], fd: int | None = None) -> None:
+        fd = self._fd if fd is None else fd
         try:
             if isinstance(message, bytes):
-                os.write(self._fd, message)
+                os.write(fd, message)
             else:
-                os.writev(self._fd, message)
+                os.writev(fd, message)
         except OSError as error:
-            self._not_sent(message, error)
+            self._not_sent(message, error, fd)
 
-    def _not_sent(self, message: bytes | list[Buffer], error: OSError) -> None:
+    def _not_sent(self, message: bytes | list[Buffer], error: OSError, fd: int) -> None:
         """The kernel did not take a reply: fine if it no longer waits, a bug of ours if not."""
         if error.errno == errno.ENOENT or error.errno in _GONE:
             return
@@ -307,51 +385,6 @@ class Server:
         _, _, unique = wire.OUT_HEADER.unpack_from(header)
         logger.error("reply to request %d was refused: %s", unique, error)
         try:
-            os.write(self._fd, _failure(unique, errno.EIO))
+            os.write(fd, messages.failure(unique, errno.EIO))
         except OSError as again:
             logger.debug("request %d: %s", unique, again)
-
-
-def _failure(unique: int, code: int) -> bytes:
-    """The reply with that errno; 0 is an empty success."""
-    return wire.OUT_HEADER.pack(16, -code if 0 <= code < 1000 else -errno.EIO, unique)
-
-
-def _pieces(unique: int, pieces: list[Buffer]) -> list[Buffer]:
-    """A reply of several buffers, which are sent as they are."""
-    if len(pieces) > _MAX_PIECES:
-        pieces = [b"".join(pieces)]
-    size = sum(map(_nbytes, pieces))
-    return [wire.OUT_HEADER.pack(16 + size, 0, unique), *pieces]
-
-
-def _request_buffer(size: int) -> tuple[mmap.mmap, memoryview]:
-    """Memory that counts only once used, in which the data of a WRITE begins on a page.
-
-    The mapping is to give it back by: private, as shared memory stays when it is not needed.
-    """
-    headers = _HEADER + wire.WRITE_IN.size
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    memory = mmap.mmap(-1, mmap.PAGESIZE + size, flags=flags)
-    return memory, memoryview(memory)[mmap.PAGESIZE - headers :][:size]
-
-
-def _nbytes(piece: Buffer) -> int:
-    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
-
-
-def _extensions(view: memoryview, length: int, size: int) -> tuple[int, tuple[int, ...]]:
-    """(length without extensions, the groups that one of them names)."""
-    end, at = length, length - size
-    length = at
-    groups: tuple[int, ...] = ()
-    while at + wire.EXT_HEADER.size <= end:
-        this, kind = wire.EXT_HEADER.unpack_from(view, at)
-        if this < wire.EXT_HEADER.size or at + this > end:
-            raise posix_error(errno.EINVAL)
-        if kind == wire.EXT_GROUPS:
-            start = at + wire.EXT_HEADER.size + wire.SUPP_GROUPS.size
-            (count,) = wire.SUPP_GROUPS.unpack_from(view, start - wire.SUPP_GROUPS.size)
-            groups = tuple(view[start : start + 4 * count].cast("I"))
-        at += (this + 7) & ~7
-    return length, groups

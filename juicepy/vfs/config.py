@@ -42,8 +42,8 @@ def config_text(options: VfsOptions, volume: Format, sid: SessionId, cache_dirs:
         if squash is not None:
             told[name] = {"Uid": squash[0], "Gid": squash[1]}
     told["UMask"] = 0xFFFF if options.umask is None else options.umask
-    told["Pid"] = os.getpid()
-    told["PPid"] = os.getppid()
+    told["Pid"] = options.leader_pid or os.getpid()
+    told["PPid"] = os.getppid() if not options.leader_pid else 0
     told["Mountpoint"] = options.mount_point
     if options.settings:  # which no tool of JuiceFS knows of
         told["Options"] = {

@@ -145,6 +145,6 @@ class HandleTable(Generic[H]):
         return len(self._handles)
 
 
-def handle_numbers() -> Iterator[int]:
-    """1, 2, ...; `next` on it is atomic."""
-    return count(1)
+def handle_numbers(worker: int = 0, workers: int = 1) -> Iterator[int]:
+    """1, 2, ..., shared among `workers` processes in turn; `next` on it is atomic."""
+    return count(1 + worker, workers)

@@ -45,6 +45,8 @@ class VfsOptions:
     backup_meta_s: float = 3600.0
     backup_skip_trash: bool = False
     max_deletes: int = 10
+    worker: tuple[int, int] = (0, 1)  # of so many processes that serve the mount the how manieth
+    leader_pid: int = 0  # of the first of them, where this is another one
     # what is seen and allowed
     enable_xattr: bool = False
     enable_cap: bool = False

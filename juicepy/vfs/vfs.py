@@ -46,6 +46,7 @@ from juicepy.vfs.commands import Commands
 from juicepy.vfs.config import config_text
 from juicepy.vfs.directories import Directories
 from juicepy.vfs.files import FileHandle, Files, OpenFile
+from juicepy.vfs.guests import Guests
 from juicepy.vfs.handles import HandleTable, StreamHandle, handle_numbers
 from juicepy.vfs.open_cache import OpenCache
 from juicepy.vfs.operation import observed_listing, operation, squash
@@ -89,9 +90,10 @@ class VFS:
             lambda ino: OpenFile(meta, store, buffers, ino, self._drop_pages, self._push),
             OpenCache(options.open_cache_s, options.open_cache_limit),
         )
-        numbers = handle_numbers()
+        numbers = handle_numbers(*options.worker)
         self._file_handles: HandleTable[FileHandle] = HandleTable(numbers)
         self._streams: HandleTable[StreamHandle] = HandleTable(numbers)
+        self._guests = Guests(self._release) if options.worker[1] > 1 else None
         self._xattrs = xattrs.Xattrs(meta, options)
         self._atimes = AccessTimes(meta)
         self._warm_up = WarmUp(meta, store, self._files.open_cache)
@@ -120,6 +122,8 @@ class VFS:
         if self._filler is not None:
             self._filler.close()
         self._end_streams()
+        if self._guests is not None:
+            self._guests.close()
         try:
             self._files.sync()
         finally:
@@ -348,6 +352,8 @@ class VFS:
     @operation
     def read(self, cred: Cred, ino: Inode, fh: Fh, offset: int, size: int) -> list[Buffer]:
         handle = self._file_handles.find(fh)
+        if handle is None and self._guests is not None and not self._virtual.is_virtual(ino):
+            handle = self._guests.get(fh, lambda: self._guest(cred, ino))
         if handle is None:
             return [self._streams.get(fh).stream.read(cred, offset, size)]
         if handle.file.is_gone:
@@ -614,6 +620,20 @@ class VFS:
         keep_cache = unchanged and not self._atimes.are_kept
         backing_fd = self._bring(file, attr) if is_read_only else None
         return Opened(fh, keep_cache=keep_cache, length=file.length, backing_fd=backing_fd)
+
+    def _guest(self, cred: Cred, ino: Inode) -> FileHandle:
+        """A file that another process of this mount has opened for reading."""
+        attr = self._files.recent(ino)
+        if attr is not None:
+            self.meta.reopen(ino)
+        else:
+            changes = self._files.open_cache.changes
+            attr = self.meta.open(cred, ino, os.O_RDONLY)
+            self._files.open_cache.note(ino, attr, changes)
+        file, _ = self._files.acquire(ino, attr)
+        if self._whole is not None:
+            file.bring(self._whole)
+        return FileHandle(file, os.O_RDONLY)
 
     def _bring(self, file: OpenFile, attr: Attr) -> int | None:
         """Whole-file mode: have the file here; a descriptor if the kernel may read it by itself.

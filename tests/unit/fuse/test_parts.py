@@ -13,6 +13,7 @@ from juicepy.fuse import creds, wire
 from juicepy.fuse.dispatch import Dispatcher
 from juicepy.fuse.kernel import KernelView
 from juicepy.fuse.locks import LockWaiters
+from juicepy.fuse.messages import extensions
 from juicepy.fuse.mounts import Mount, _parse
 from juicepy.fuse.negotiate import Agreed, answer_init
 from juicepy.fuse.notify import KernelNotifier
@@ -20,7 +21,6 @@ from juicepy.fuse.opcodes import SPECS, Op, describe
 from juicepy.fuse.options import MS_NODEV, MS_NOEXEC, MS_RDONLY, FuseOptions, flag_words, resolve
 from juicepy.fuse.passthrough import Passthrough
 from juicepy.fuse.readdir import fill, fill_plus
-from juicepy.fuse.server import _extensions
 from juicepy.types import ROOT, Attr, Cred, DirEntry, Inode, Kind
 from tests.support.toyfs import ToyFs
 
@@ -203,13 +203,13 @@ def test_time_before_1970_is_packed() -> None:
 def test_groups_of_an_extension_are_read() -> None:
     extension = struct.pack("=IIIII", 20, wire.EXT_GROUPS, 2, 100, 200).ljust(24, b"\0")
     message = memoryview(bytes(40) + b"name\0\0\0\0" + extension)
-    assert _extensions(message, len(message), 24) == (48, (100, 200))
+    assert extensions(message, len(message), 24) == (48, (100, 200))
 
 
 def test_broken_extension_is_refused() -> None:
     message = memoryview(bytes(40) + struct.pack("=II", 4, wire.EXT_GROUPS))
     with pytest.raises(OSError) as caught:
-        _extensions(message, len(message), 8)
+        extensions(message, len(message), 8)
     assert caught.value.errno == errno.EINVAL
 
 
