@@ -202,7 +202,7 @@ class Transfer:
 
     # -- one name
     def _copy(self, node: Node) -> None:
-        there = self._target.find(node.path)
+        there = self._target.was_there(node.path)
         if there is not None and there.kind is Kind.DIR:
             raise posix_error(errno.EISDIR, os.fsdecode(node.path))
         if node.same_content(there) and there is not None and self._is_equal(node, there):
@@ -256,7 +256,7 @@ class Transfer:
                 for off, length in self.blocks(extent):
                     self.copy_block(reader, draft, extent, off, length)
                 draft.commit(extent)
-            self.publish(node, draft)
+            self.publish(node, reader, draft)
 
     def _begin(self, large: _LargeFile) -> None:
         is_done = not large.left
@@ -281,11 +281,10 @@ class Transfer:
             raise OSError(errno.EIO, "what was written reads back different")
         self._count(size=length)
 
-    def publish(self, node: Node, draft: Draft) -> None:
-        now = self._source.find(node.path)
-        if not node.same_content(now):
+    def publish(self, node: Node, reader: Reader, draft: Draft) -> None:
+        if not reader.is_still(node):
             raise Changed(node.path)
-        draft.publish(node, self._xattrs(node))
+        draft.publish(node, reader.xattrs(node))
         self._count(files=1)
 
     def is_redone(self) -> bool:
@@ -349,7 +348,7 @@ class _LargeFile:
         """All blocks have been tried."""
         try:
             if not self._has_failed and not any(self._counts.values()):
-                self._run.publish(self._node, self._draft)
+                self._run.publish(self._node, self._reader, self._draft)
         except OSError as error:
             self._fail(error)
         finally:

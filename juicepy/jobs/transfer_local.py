@@ -31,6 +31,7 @@ class LocalTree:
     def __init__(self, root: str) -> None:
         self._root = os.fsencode(root)
         self._is_root = os.geteuid() == 0
+        self._made: set[bytes] = set()  # directories that this run has made
         self._boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
     def _at(self, path: bytes) -> bytes:
@@ -69,11 +70,15 @@ class LocalTree:
         return {os.fsencode(name): value for name, value in values.items()}
 
     def open(self, node: Node) -> LocalReader:
-        return LocalReader(os.open(self._at(node.path), os.O_RDONLY | os.O_CLOEXEC), node)
+        return LocalReader(self, os.open(self._at(node.path), os.O_RDONLY | os.O_CLOEXEC), node)
+
+    def was_there(self, path: bytes) -> Node | None:
+        return None if path and os.path.dirname(path) in self._made else self.find(path)
 
     # -- writing
     def make_dir(self, path: bytes) -> None:
         os.mkdir(self._at(path), 0o700)
+        self._made.add(path)
 
     def make_special(self, node: Node, target: bytes, xattrs: Mapping[bytes, bytes]) -> None:
         part = self._free_part(node.path)
@@ -125,8 +130,8 @@ class LocalTree:
 
 
 class LocalReader:
-    def __init__(self, fd: int, node: Node) -> None:
-        self._fd, self._length = fd, node.length
+    def __init__(self, tree: LocalTree, fd: int, node: Node) -> None:
+        self._tree, self._fd, self._length = tree, fd, node.length
 
     def extents(self) -> list[Extent]:
         found: list[Extent] = []
@@ -151,6 +156,12 @@ class LocalReader:
             data += more
         return data
 
+    def xattrs(self, node: Node) -> dict[bytes, bytes]:
+        return self._tree.xattrs(node)
+
+    def is_still(self, node: Node) -> bool:
+        return node.same_content(self._tree.find(node.path))
+
     def close(self) -> None:
         os.close(self._fd)
 
@@ -171,7 +182,9 @@ class LocalDraft:
             raise posix_error(errno.EEXIST, os.fsdecode(part))
 
     def _load(self) -> None:
-        """Know what an earlier run has done; else begin a list."""
+        """Know what an earlier run has done; else begin a list. Short files have none."""
+        if not self._has_list:
+            return
         try:
             head, *lines = Path(os.fsdecode(self._list)).read_text("ascii").split("\n")
         except (FileNotFoundError, UnicodeDecodeError):
@@ -180,7 +193,7 @@ class LocalDraft:
             for line in lines[:-1]:  # the last one is empty, or was cut short
                 offset, _, length = line.partition(" ")
                 self._done.add(Extent(int(offset), int(length)))
-        elif self._has_list:
+        else:
             Path(os.fsdecode(self._list)).write_text(self._head + "\n", "ascii")
 
     def has(self, extent: Extent) -> bool:

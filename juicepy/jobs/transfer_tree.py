@@ -57,6 +57,12 @@ class Reader(Protocol):
     def read(self, offset: int, length: int) -> Buffer:
         """All of these bytes, which lie within an extent; EIO if they are not there any more."""
 
+    def xattrs(self, node: Node) -> dict[bytes, bytes]:
+        """Extended attributes of the file."""
+
+    def is_still(self, node: Node) -> bool:
+        """Whether what was read is the content that `node` tells of."""
+
     def close(self) -> None: ...
 
 
@@ -93,6 +99,9 @@ class Tree(Protocol):
 
     # -- reading
     def find(self, path: bytes) -> Node | None: ...
+    def was_there(self, path: bytes) -> Node | None:
+        """Like `find`, of what is from before this run: nothing, in directories that it made."""
+
     def children(self, path: bytes) -> Iterator[Node]: ...
     def target_of(self, node: Node) -> bytes: ...
     def xattrs(self, node: Node) -> dict[bytes, bytes]: ...

@@ -16,6 +16,7 @@ from juicepy.cache.options import CacheOptions
 from juicepy.chunk import overlay
 from juicepy.chunk.store import BlockStore, Part, StoreOptions
 from juicepy.errors import posix_error
+from juicepy.jobs.transfer_ahead import Known, LookAhead
 from juicepy.jobs.transfer_tree import Extent, Node, is_part, part_path
 from juicepy.meta import paths
 from juicepy.meta.client import MetaClient
@@ -69,6 +70,8 @@ class VolumeTree:
         self.block_size = store.block_size
         self._root = b"/" + root.strip(b"/")
         self._inodes: dict[bytes, Inode] = {}  # of directories
+        self._made: set[bytes] = set()  # directories that this run has made
+        self._ahead = LookAhead(meta)
         self._lock = Lock()  # guards _inodes
 
     def _at(self, path: bytes) -> bytes:
@@ -110,12 +113,15 @@ class VolumeTree:
 
     def children(self, path: bytes) -> Iterator[Node]:
         for page in self.meta.list_dir(_ROOT, self._directory(path), with_attrs=True):
+            nodes = []
             for entry in page:
                 name = path + b"/" + entry.name if path else entry.name
                 if entry.attr is not None and not is_part(name):
                     if entry.attr.is_dir:
                         self._note(name, entry.ino)
-                    yield _node(name, entry.ino, entry.attr)
+                    nodes.append(_node(name, entry.ino, entry.attr))
+            self._ahead.learn(nodes)
+            yield from nodes
 
     def target_of(self, node: Node) -> bytes:
         return self.meta.readlink(_ROOT, Inode(node.ino))
@@ -126,12 +132,17 @@ class VolumeTree:
         return {name: self.meta.getxattr(_ROOT, ino, name) for name in names}
 
     def open(self, node: Node) -> VolumeReader:
-        return VolumeReader(self, node)
+        return VolumeReader(self, node, self._ahead.take(node))
+
+    def was_there(self, path: bytes) -> Node | None:
+        above, _, _ = path.rpartition(b"/")
+        return None if path and above in self._made else self.find(path)
 
     # -- writing
     def make_dir(self, path: bytes) -> None:
         ino, _ = self.meta.mkdir(_ROOT, *self.place(path), 0o700, 0)
         self._note(path, ino)
+        self._made.add(path)
 
     def make_special(self, node: Node, target: bytes, xattrs: Mapping[bytes, bytes]) -> None:
         parent, part = self._free_part(node.path)
@@ -185,9 +196,12 @@ class VolumeTree:
 class VolumeReader:
     """See `Reader`."""
 
-    def __init__(self, tree: VolumeTree, node: Node) -> None:
-        self._store = tree.store
-        chunks = tree.meta.all_slices(Inode(node.ino), node.length)
+    def __init__(self, tree: VolumeTree, node: Node, known: Known | None) -> None:
+        self._tree, self._store, self._known = tree, tree.store, known
+        if known is None:
+            chunks = tree.meta.all_slices(Inode(node.ino), node.length)
+        else:
+            chunks = {0: known.slices} if known.slices else {}
         self._views = {
             index: overlay.build(slices, 0, min(CHUNK_SIZE, node.length - (index << CHUNK_BITS)))
             for index, slices in sorted(chunks.items())
@@ -229,6 +243,13 @@ class VolumeReader:
                 yield Part(piece.id, piece.size, off, part)
                 begin, off = begin + part, off + part
 
+    def xattrs(self, node: Node) -> dict[bytes, bytes]:
+        return {} if self._known is not None and self._known.is_plain else self._tree.xattrs(node)
+
+    def is_still(self, node: Node) -> bool:
+        """True of what is known from before: see `transfer_ahead`."""
+        return self._known is not None or node.same_content(self._tree.find(node.path))
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -246,12 +267,20 @@ class VolumeDraft:
         parent, name = tree.place(node.path)
         self._place, self._part = (parent, name), part_path(name)
         self._done = self._found() if self._is_large else set()
+        self._length = 0  # of what is committed; asked for in the end of large files
         if not self._done:
-            with suppress(FileNotFoundError):
-                self._meta.unlink(_ROOT, parent, self._part, skip_trash=True)
-            self._ino, _ = self._meta.mknod(_ROOT, parent, self._part, Kind.FILE, 0o600, 0)
+            self._ino = self._new()
             if self._is_large:
                 self._meta.setxattr(_ROOT, self._ino, _MADE_FROM, self._made_from, 0)
+
+    def _new(self) -> Inode:
+        """An empty file, in place of what an earlier run has left."""
+        place = self._place[0], self._part
+        try:
+            return self._meta.mknod(_ROOT, *place, Kind.FILE, 0o600, 0)[0]
+        except FileExistsError:
+            self._meta.unlink(_ROOT, *place, skip_trash=True)
+            return self._meta.mknod(_ROOT, *place, Kind.FILE, 0o600, 0)[0]
 
     def _found(self) -> set[Extent]:
         """The extents that an earlier run has committed, of a file that has not changed since."""
@@ -293,10 +322,14 @@ class VolumeDraft:
             number = self._slices.pop(extent)
         index, pos = extent.offset >> CHUNK_BITS, extent.offset & (CHUNK_SIZE - 1)
         piece = Slice(pos, number, extent.length, 0, extent.length)
-        self._meta.write(self._ino, index, piece, self._node.mtime_ns)
+        attr = self._meta.write(self._ino, index, piece, self._node.mtime_ns)
+        if not self._is_large:  # else others commit at the same time
+            self._length = attr.length
 
     def publish(self, node: Node, xattrs: Mapping[bytes, bytes]) -> None:
-        if self._meta.getattr(self._ino).length != node.length:
+        if self._is_large:
+            self._length = self._meta.getattr(self._ino).length
+        if self._length != node.length:
             self._meta.truncate(_ROOT, self._ino, node.length, by_handle=True)
         if self._is_large:
             self._meta.removexattr(_ROOT, self._ino, _MADE_FROM)
