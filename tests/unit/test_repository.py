@@ -92,3 +92,8 @@ def test_version_is_one() -> None:
     from juicepy.volume import COMPATIBLE_VERSION, version_key
 
     assert version_key(juicepy.__version__) >= version_key(COMPATIBLE_VERSION)
+
+
+def test_no_link_is_tracked() -> None:
+    """One to a place of some machine would replace what stands there elsewhere."""
+    assert [name for name in TRACKED if (TOP / name).is_symlink()] == []
