@@ -304,7 +304,7 @@ def test_a_mount_tells_what_is_in_force_and_from_where(volume: Volume) -> None:
         assert told["Options"]["buffer-size"] == {"Value": "64M", "From": "environment"}
         assert told["Options"]["preset"] == {"Value": "random", "From": "environment"}
         assert told["Options"]["prefetch"] == {"Value": "2", "From": "command line"}
-        assert told["Options"]["open-cache"]["From"] == "preset"
+        assert told["Options"]["open-mode"] == {"Value": "whole", "From": "preset"}
         assert "buffer-size=64M (environment)" in mount.log.read_text()
         assert PEER.run("info", mount.path).code == 0
         PEER.run("umount", mount.path)

@@ -120,7 +120,7 @@ def _unpack_standard_library(root: Path) -> None:
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for path in sorted(source.rglob("*.py")):
             inside = path.relative_to(source)
-            if not set(inside.parts) & set(LEFT_OUT):
+            if not path.is_symlink() and not set(inside.parts) & set(LEFT_OUT):
                 tar.add(path, str(inside))
                 names.append(str(inside))
     assert len(names) > 400
