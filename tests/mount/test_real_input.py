@@ -35,12 +35,6 @@ def _on_s3(request: pytest.FixtureRequest, meta_url: str, home: Path) -> Volume:
     return new_volume(meta_url, home, storage="s3", bucket=bucket, flags=keys)
 
 
-def _on_azure(request: pytest.FixtureRequest, meta_url: str, home: Path) -> Volume:
-    server = request.getfixturevalue("azure_server")
-    env = {"AZURE_STORAGE_CONNECTION_STRING": server.connection_string}
-    return new_volume(meta_url, home, storage="wasb", bucket=server.new_bucket(), env=env)
-
-
 def _on_files(_: pytest.FixtureRequest, meta_url: str, home: Path) -> Volume:
     return new_volume(meta_url, home)
 
@@ -54,7 +48,7 @@ def _compressed_and_encrypted(_: pytest.FixtureRequest, meta_url: str, home: Pat
     [
         pytest.param("sqlite", _on_files, id="sqlite-file"),
         pytest.param("redis", _on_s3, id="redis-s3", marks=pytest.mark.long),
-        pytest.param("mariadb", _on_azure, id="mariadb-azure", marks=pytest.mark.long),
+        pytest.param("mariadb", _on_files, id="mariadb-file", marks=pytest.mark.long),
         pytest.param(
             "postgres",
             _compressed_and_encrypted,
