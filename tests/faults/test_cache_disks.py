@@ -1,6 +1,6 @@
 """Cache disks that are full, read-only, slow, lying or gone: reads go on, and the disk comes back.
 
-Real small file systems, and so only for root; what no file system does by itself is injected.
+Real small file systems, so root is needed; what no file system does by itself is injected.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from tests.unit.cache.test_staging import opened as opened_staging
 from tests.unit.chunk.fakes import FaultyStorage
 
 SIZE = 100_000
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems")
 
 
 def run(*words: str | Path) -> None:
@@ -122,7 +120,6 @@ def wait_back(disk: DiskCache, caplog: pytest.LogCaptureFixture) -> None:
     assert held(disk, 200) == [200]
 
 
-@needs_root
 def test_disk_filled_by_others(disk: SmallDisk) -> None:
     with opened(disk.path) as (cache, directory):
         store(cache, 1, 2)
@@ -150,7 +147,6 @@ def test_disk_filled_by_others(disk: SmallDisk) -> None:
         assert not list(disk.path.rglob("*.tmp"))
 
 
-@needs_root
 def test_read_only_disk(disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
     with opened(disk.path) as (cache, directory):
         store(cache, 1)
@@ -165,7 +161,6 @@ def test_read_only_disk(disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> No
         assert held(cache, 1) == [1]
 
 
-@needs_root
 @pytest.mark.parametrize("comes_back", ["as it was", "empty"])
 def test_unmounted_disk(
     comes_back: str, disk: SmallDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -191,7 +186,6 @@ def test_unmounted_disk(
         assert (disk.path / VOLUME / ".lock").read_text() == directory.ident
 
 
-@needs_root
 def test_other_disks_take_over_meanwhile(disk: SmallDisk, tmp_path: Path) -> None:
     numbers = list(range(1, 31))
     with opened(disk.path, tmp_path / "other") as (cache, directory):
@@ -316,7 +310,6 @@ def staged_on(disk: SmallDisk, storage: FaultyStorage) -> Iterator[tuple[Staging
         yield staging, blocks
 
 
-@needs_root
 def test_staged_blocks_outlive_a_disk_that_was_gone(
     disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,7 +341,6 @@ def test_staged_blocks_outlive_a_disk_that_was_gone(
     assert sorted(storage.objects.values()) == [content(each.id) for each in blocks]
 
 
-@needs_root
 def test_staged_blocks_on_a_read_only_disk_are_read_and_uploaded(disk: SmallDisk) -> None:
     storage = FaultyStorage()
     with staged_on(disk, storage) as (staging, blocks):
@@ -363,7 +355,6 @@ def test_staged_blocks_on_a_read_only_disk_are_read_and_uploaded(disk: SmallDisk
     assert sorted(storage.objects.values()) == [content(each.id) for each in blocks]
 
 
-@needs_root
 def test_full_staging_disk_is_passed_by(disk: SmallDisk) -> None:
     storage = FaultyStorage()
     with opened_staging(disk.path, storage, reserve=0, delay_s=3600.0) as (store, staging):
