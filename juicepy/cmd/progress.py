@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_S = 5.0
 
 
-class _Line:
+class _Line(ABC):
     """A live line on stderr, from the first time that it is shown to the end of the block."""
 
     def __init__(self) -> None:
@@ -34,8 +35,9 @@ class _Line:
         if self._progress is not None:
             self._progress.stop()
 
+    @abstractmethod
     def _columns(self) -> tuple[ProgressColumn, ...]:
-        raise NotImplementedError
+        """What the line shows of the task."""
 
     def _show(self, text: str, *, total: int | None = None, completed: int | None = None) -> None:
         from rich.console import Console
