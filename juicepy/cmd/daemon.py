@@ -1,12 +1,13 @@
-"""`jfs mount -d`: start the mount process, and return when it answers or tell why it does not."""
+"""`jfs mount -d`: go on in the background; return when the mount answers, or tell why not."""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
-import subprocess
+import signal
+import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from juicepy.cmd import handover
@@ -14,38 +15,57 @@ from juicepy.errors import Refused
 
 READY_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.02
 
 
-def start(arguments: Sequence[str], url: str, mount_point: str, log_path: str) -> None:
-    """Run `jfs` with `arguments` in the background until the mount answers. Refused if it fails."""
+def start(mount_point: str, log_path: str) -> int | None:
+    """Fork. In the child, which is the daemon: the descriptor to report through.
+
+    In the parent None, when the mount answers; Refused if it fails. To be called before a driver
+    or a store is opened, for their threads and connections do not live through a fork.
+    """
     log_fd = _open_log(log_path)
     reader, writer = os.pipe()
-    url_fd = handover.url_pipe(url)
-    try:
-        process = subprocess.Popen(
-            handover.own_command(arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=log_fd,
-            stderr=log_fd,
-            pass_fds=(writer, url_fd),
-            start_new_session=True,
-            env={**os.environ, handover.REPORT_FD: str(writer), handover.URL_FD: str(url_fd)},
-        )
-    finally:
-        for fd in (log_fd, writer, url_fd):
-            os.close(fd)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        _detach(log_fd, writer)
+        return writer
+    os.close(log_fd)
+    os.close(writer)
     try:
         told = wait_told(reader)
     except BaseException:
-        _stop(process)
+        _stop(child)
         raise
     finally:
         os.close(reader)
     if told != handover.READY:
-        _stop(process)
+        _stop(child)
         raise Refused(told or f"the mount process ended without a word, see the log {log_path}")
     if os.stat(mount_point).st_ino != 1:
         raise Refused(f"mounted, but {mount_point} does not show the volume's root")
+    return None
+
+
+def _detach(log_fd: int, writer: int) -> None:
+    """Leave the terminal, and let go of all that the caller has open: it may wait for its end."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for number, fd in enumerate((null, log_fd, log_fd)):
+        os.dup2(fd, number)
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if fd > 2 and fd != writer:
+            _close(fd)
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError as error:
+        if error.errno != errno.EBADF:  # it was that of the listing itself
+            raise
 
 
 def _open_log(path: str) -> int:
@@ -70,11 +90,15 @@ def wait_told(reader: int) -> str:
         said += piece
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(child: int) -> None:
     """End a mount process that is of no use; it unmounts on SIGTERM."""
-    process.terminate()
-    try:
-        process.wait(_STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(_STOP_TIMEOUT_S)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(child, number)
+        except ProcessLookupError:
+            return
+        deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                return
+            time.sleep(_POLL_S)

@@ -64,6 +64,10 @@ class Report:
         if self._fd is not None:
             os.set_inheritable(self._fd, False)
 
+    def send_to(self, fd: int) -> None:
+        """From now on the parent listens at this descriptor."""
+        self._fd = fd
+
     def ready(self) -> None:
         self._send(READY)
 

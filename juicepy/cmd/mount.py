@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from juicepy import log, urls
-from juicepy.cmd import crew, handover, settings
+from juicepy.cmd import crew, daemon, handover, settings
 from juicepy.cmd.exporter import parse_address
-from juicepy.cmd.mount_options import build, mount_options
+from juicepy.cmd.mount_options import FSNAME, build, mount_options
 from juicepy.cmd.options import META_URL, Command, describe, meta_url, setup_log
 from juicepy.errors import Refused
 from juicepy.types import ROOT, Kind
@@ -62,28 +62,36 @@ def _mount(
     options = build(url, os.path.abspath(given["mount_point"]), given, in_force)
     if options.metrics_address:
         parse_address(options.metrics_address)
-    is_child = handed is not None
-    if not options.background and not is_child:
+    if handed is None:
         handover.hide_in_ps(arguments, given["meta_url"], url)
     if post is not None:
         return _help(options, post, report)
     check_mount_point(options.mount_point, options)
-    volume, options = _checked(options)
-    if options.background and not is_child:
-        from juicepy.cmd import daemon
-
-        shown = handover.hidden(arguments, given["meta_url"])
-        daemon.start(shown, url, options.mount_point, options.log_path)
-        click.echo(f"{volume.name} is ready at {options.mount_point}", err=True)
-        return 0
     if options.background:
+        told = daemon.start(options.mount_point, options.log_path)
+        if told is None:
+            return _tell_ready(options.mount_point)
+        report.send_to(told)
         setup_log(options.log_path)
+    volume, options = _checked(options)
+    if options.background:
         os.chdir("/")
     settings.tell(in_force)
     helpers = None
     if options.fuse.processes > 1:
         helpers = crew.Processes(handover.hidden(arguments, given["meta_url"]), url)
     return _serve(options, volume, report, helpers)
+
+
+def _tell_ready(path: str) -> int:
+    """What the caller of a mount in the background reads."""
+    from juicepy.fuse import mounts
+
+    found = mounts.find_mount(path)
+    if found is None:
+        raise Refused(f"{path} was unmounted in this moment")
+    click.echo(f"{found.source.removeprefix(FSNAME)} is ready at {path}", err=True)
+    return 0
 
 
 def _help(options: MountOptions, post: Post, report: handover.Report) -> int:
@@ -180,7 +188,7 @@ def check_not_mounted(path: str, volume: Format, *, force: bool) -> None:
     found = mounts.find_mount(path)
     if found is None or force:
         return
-    if found.source == f"JuiceFS:{volume.name}":
+    if found.source == f"{FSNAME}{volume.name}":
         raise Refused(f"volume {volume.name} is already mounted at {path}", errno.EBUSY)
     raise Refused(
         f"MOUNTPOINT {path} is busy: {found.source} ({found.fstype}) is mounted there", errno.EBUSY

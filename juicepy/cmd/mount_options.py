@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from juicepy.fuse.options import FuseOptions
     from juicepy.vfs.options import Setting, VfsOptions
 
+FSNAME = "JuiceFS:"  # before the name of the volume, in the table of mounts
 METRICS_ADDRESS = "127.0.0.1:9567"
 ATIME_MODES = ("noatime", "relatime", "strictatime")
 CHECKSUMS = ("none", "full", "shrink", "extend")
@@ -344,7 +345,7 @@ def _fuse(given: Mapping[str, Any]) -> FuseOptions:
     from juicepy.fuse.options import MAX_WRITE, FuseOptions, resolve
 
     options = FuseOptions(
-        fsname="JuiceFS:",
+        fsname=FSNAME,
         options=tuple(given["o"]),  # read-only is the VFS's: tools write to `.control`
         max_write=min(given["max_fuse_io"], MAX_WRITE),
         passthrough=not given["no_passthrough"] and given["workers"] == 1,  # ids are a process's

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from juicepy.cmd.exporter import exporting
 from juicepy.cmd.memory import keep_arenas_small, trimming
-from juicepy.cmd.mount_options import METRICS_ADDRESS
+from juicepy.cmd.mount_options import FSNAME, METRICS_ADDRESS
 from juicepy.cmd.volume_options import driver_settings, passphrase
 from juicepy.errors import Refused
 
@@ -98,7 +98,7 @@ def _run(
         vfs = stack.enter_context(opened)
         if not (settings.read_only or settings.no_bgjob):
             stack.enter_context(_backups(vfs, settings, metrics))
-        fuse = replace(options.fuse, fsname=f"JuiceFS:{volume.name}", enable_acl=volume.enable_acl)
+        fuse = replace(options.fuse, fsname=f"{FSNAME}{volume.name}", enable_acl=volume.enable_acl)
         logger.info("Mounting volume %s at %s ...", volume.name, options.mount_point)
         helped = {} if crew is None else {"crew": crew}
         front_end(options.front_end)(vfs, options.mount_point, fuse, ready, stop, **helped)

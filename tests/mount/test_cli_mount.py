@@ -137,6 +137,22 @@ def test_daemon_that_fails_tells_why(volume: Volume, tmp_path: Path) -> None:
     assert not is_mounted(path)
 
 
+def test_daemon_lets_go_of_all_that_its_caller_has_open(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "mnt"
+    path.mkdir()
+    reader, writer = os.pipe()
+    words = [OURS.executable, "mount", "-d", "--log", tmp_path / "log", "--metrics", ""]
+    words += ["--cache-dir", "memory", volume.meta_url, path]
+    try:
+        with open(reader, "rb") as pipe:
+            done = subprocess.run(words, pass_fds=[writer], stdout=writer, check=True, timeout=60)
+            os.close(writer)
+            assert done.returncode == 0 and is_mounted(path)
+            assert pipe.read() == b""  # it would wait for ever for a daemon that holds the pipe
+    finally:
+        OURS.run("umount", path)
+
+
 def test_relative_paths_are_those_of_the_caller(tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     env = {**os.environ, "HOME": str(tmp_path)}

@@ -51,7 +51,7 @@ def arguments_of_all() -> str:
             words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue  # it has ended
-        if "juicepy" in words:
+        if "juicepy" in words or "jfs mount" in words:
             texts.append(words)
     return "\n".join(texts)
 
