@@ -25,6 +25,8 @@ ATIME_MODES = ("noatime", "relatime", "strictatime")
 CHECKSUMS = ("none", "full", "shrink", "extend")
 EVICTIONS = ("none", "2-random", "lru")
 FRONT_ENDS = ("own", "llfuse")
+TRACKING_MODES = ("auto", "on", "off")
+_TRACKED = ("attr_cache", "entry_cache", "dir_entry_cache")  # long, unless given, if tracked
 MAX_WORKERS = 64
 OPEN_MODES = ("block", "whole")
 
@@ -113,6 +115,11 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("--network-interfaces", {"default": ""}, "Interfaces whose addresses are told."),
     ],
     "META CACHE": [
+        (
+            "--cache-tracking",
+            {"default": "auto"},
+            "Keep what the kernel caches true by the database's word: auto, on, off.",
+        ),
         ("--attr-cache", {"type": _SECONDS, "default": "1.0s"}, "Attributes, in the kernel."),
         ("--entry-cache", {"type": _SECONDS, "default": "1.0s"}, "Names of files, likewise."),
         ("--dir-entry-cache", {"type": _SECONDS, "default": "1.0s"}, "Names of directories."),
@@ -208,7 +215,9 @@ def build(
     return MountOptions(
         url=url,
         mount_point=mount_point,
-        vfs=replace(_vfs(mount_point, given, address), settings=tuple(in_force)),
+        vfs=replace(
+            _vfs(mount_point, given, address), settings=tuple(in_force), **_tracked(in_force, given)
+        ),
         fuse=_fuse(given),
         front_end=given["fuse"],
         background=given["background"],
@@ -221,6 +230,16 @@ def build(
     )
 
 
+def _tracked(in_force: Sequence[Setting], given: Mapping[str, Any]) -> dict[str, Any]:
+    """How long the kernel may keep what is kept true: as long as was asked for, if it was."""
+    chosen = {each.name.replace("-", "_") for each in in_force if each.source != "default"}
+    return {
+        f"tracked_{name.replace('_cache', '')}_s": given[name]
+        for name in _TRACKED
+        if name in chosen
+    }
+
+
 def _check(given: Mapping[str, Any]) -> None:
     from juicepy.cache.staging import parse_hours
 
@@ -229,6 +248,7 @@ def _check(given: Mapping[str, Any]) -> None:
         ("verify_cache_checksum", CHECKSUMS),
         ("cache_eviction", EVICTIONS),
         ("fuse", FRONT_ENDS),
+        ("cache_tracking", TRACKING_MODES),
         ("open_mode", OPEN_MODES),
     ):
         if given[name] not in known:
@@ -335,7 +355,7 @@ def _vfs(mount_point: str, given: Mapping[str, Any], metrics_address: str) -> Vf
         **same("fast_statfs", "readdir_cache", "open_cache_limit", "backup_skip_trash"),
         **same("enable_xattr", "enable_cap", "enable_selinux", "enable_ioctl", "umask"),
         **same("prefix_internal", "hide_internal", "max_deletes"),
-        **same("storage", "bucket", "storage_class"),
+        **same("storage", "bucket", "storage_class", "cache_tracking"),
         **seconds("attr_cache", "entry_cache", "dir_entry_cache", "negative_entry_cache"),
         **seconds("passthrough_age", "open_cache", "heartbeat", "skip_dir_mtime", "backup_meta"),
     )

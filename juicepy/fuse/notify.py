@@ -17,6 +17,10 @@ _JOIN_S = 30.0
 _RENEW_S = 5.0
 
 
+# (inode, offset, length) or (directory, name, flags)
+What = tuple[int, int, int] | tuple[int, bytes, int]
+
+
 def inode_message(ino: int, offset: int, length: int) -> bytes:
     """NOTIFY_INVAL_INODE; a negative offset drops attributes only, length 0 all after offset."""
     body = wire.NOTIFY_INVAL_INODE_OUT.pack(ino, offset, length)
@@ -29,8 +33,8 @@ def store_header(ino: int, offset: int, size: int) -> bytes:
     return wire.OUT_HEADER.pack(16 + len(body) + size, wire.NOTIFY_STORE, 0) + body
 
 
-def entry_message(parent: int, name: bytes) -> bytes:
-    body = wire.NOTIFY_INVAL_ENTRY_OUT.pack(parent, len(name), 0) + name + b"\0"
+def entry_message(parent: int, name: bytes, flags: int = 0) -> bytes:
+    body = wire.NOTIFY_INVAL_ENTRY_OUT.pack(parent, len(name), flags) + name + b"\0"
     return wire.OUT_HEADER.pack(16 + len(body), wire.NOTIFY_INVAL_ENTRY, 0) + body
 
 
@@ -45,8 +49,8 @@ class KernelNotifier:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._changed = threading.Condition()  # guards _pending, _closed
-        self._pending: dict[tuple[int, int, int] | tuple[int, bytes], None] = {}
-        self._sending: dict[tuple[int, int, int] | tuple[int, bytes], None] = {}
+        self._pending: dict[What, None] = {}
+        self._sending: dict[What, None] = {}
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -54,7 +58,7 @@ class KernelNotifier:
         self._queue((ino, offset, length))
 
     def inval_entry(self, parent: Inode, name: bytes) -> None:
-        self._queue((parent, name))
+        self._queue((parent, name, 0))
 
     def renew_inode(self, ino: Inode, length: int, last: bytes = b"") -> None:
         """The last byte tells the length: it is where the kernel appends, without asking."""
@@ -75,7 +79,7 @@ class KernelNotifier:
         """Drop the attributes before this returns. Waits for no page or directory lock."""
         self._send(inode_message(ino, -1, 0))
 
-    def _queue(self, what: tuple[int, int, int] | tuple[int, bytes]) -> None:
+    def _queue(self, what: What) -> None:
         with self._changed:
             if self._closed:
                 return
@@ -120,5 +124,18 @@ class KernelNotifier:
             self._thread.join(_JOIN_S)
 
 
-def _message(what: tuple[int, int, int] | tuple[int, bytes]) -> bytes:
-    return entry_message(*what) if len(what) == 2 else inode_message(*what)
+class ExpiringNotifier(KernelNotifier):
+    """Of a kernel that knows FUSE_EXPIRE_ONLY."""
+
+    def expire_entry(self, parent: Inode, name: bytes) -> None:
+        """Have the name looked up again. Unlike `inval_entry` that does not make a directory
+        one that was removed, for those who work in it.
+        """
+        self._queue((parent, name, wire.EXPIRE_ONLY))
+
+
+def _message(what: What) -> bytes:
+    parent, name, flags = what
+    if isinstance(name, bytes):
+        return entry_message(parent, name, flags)
+    return inode_message(parent, name, flags)

@@ -23,7 +23,7 @@ from juicepy.fuse.dispatch import NO_REPLY, Dispatcher
 from juicepy.fuse.kernel import KernelView
 from juicepy.fuse.locks import LockWaiters
 from juicepy.fuse.negotiate import Agreed, answer_init
-from juicepy.fuse.notify import KernelNotifier
+from juicepy.fuse.notify import ExpiringNotifier, KernelNotifier
 from juicepy.fuse.opcodes import Op, describe
 from juicepy.fuse.options import FuseOptions
 from juicepy.fuse.passthrough import Passthrough
@@ -176,7 +176,8 @@ class Server:
 
     def _prepare(self, agreed: Agreed) -> None:
         self._buffer_size = max(wire.MIN_READ_BUFFER, agreed.max_write + _ROOM)
-        self._notifier = KernelNotifier(self._fd)
+        expires = agreed.minor >= wire.EXPIRE_ONLY_MINOR
+        self._notifier = (ExpiringNotifier if expires else KernelNotifier)(self._fd)
         self._passthrough = Passthrough(self._fd, enabled=agreed.has(wire.PASSTHROUGH))
         self._table = Dispatcher(
             self._ops, agreed, KernelView(), self._notifier, self._locks, self._passthrough

@@ -20,7 +20,7 @@ from juicepy.meta import paths, rules, trash, tree
 from juicepy.meta.cleanup import DeleteSlice
 from juicepy.meta.compaction import Compactor
 from juicepy.meta.effects import Effects
-from juicepy.meta.engine import MetaEngine
+from juicepy.meta.engine import Changed, MetaEngine, Tracked
 from juicepy.meta.ops import attrs, common, create, data, locks, remove, rename, xattrs
 from juicepy.meta.service import MetaOptions, Service
 from juicepy.meta.tx import HeldLock, Tx
@@ -83,6 +83,7 @@ class MetaClient:
         self._accounts, self._compaction = service.accounts, service.compaction
         self._open = service.open_files
         self._trash = trash.Trash(engine)
+        self._tracked: Tracked | None = None
         if options.subdir:
             self.root = paths.subdir(self, options.subdir, make=not options.read_only)
 
@@ -129,6 +130,11 @@ class MetaClient:
         """
         self._service.sessions.on_lost = lambda had_locks: tell(had_locks, self._open.nameless())
 
+    def track(self, tell: Callable[[Changed], None]) -> Tracked | None:
+        """See `MetaEngine.track`; what is `believed` then comes from there."""
+        self._tracked = self.engine.track(tell)
+        return self._tracked
+
     def ensure_session(self) -> None:
         """Before a change: be sure that other clients take this one for alive."""
         self._service.ensure_session()
@@ -150,6 +156,8 @@ class MetaClient:
         """The stored inode of one the kernel names: 1 is the mounted directory."""
         return self.root if ino == ROOT else ino
 
+    stored = _in
+
     def _shown(self, ino: Inode, attr: Attr) -> Attr:
         """Names that lie in the trash are no links to who looks from outside."""
         if attr.parent > TRASH:
@@ -160,8 +168,10 @@ class MetaClient:
             return attr.with_(nlink=max(0, attr.nlink - trashed)) if trashed else attr
         return attr
 
-    def lookup(self, cred: Cred, parent: Inode, name: bytes) -> tuple[Inode, Attr]:
-        """The inode of a name. ENOENT, ENOTDIR."""
+    def lookup(
+        self, cred: Cred, parent: Inode, name: bytes, *, believed: bool = False
+    ) -> tuple[Inode, Attr]:
+        """The inode of a name. ENOENT, ENOTDIR. `believed`: as `track` keeps it, if it does."""
         parent = self._in(parent)
         if name == b".":
             return parent, self.getattr(parent)
@@ -172,14 +182,17 @@ class MetaClient:
             return TRASH, self.getattr(TRASH)
         if len(name) > MAX_NAME:
             raise posix_error(ENAMETOOLONG, name[:32])
-        found = self._read("Lookup", lambda: self.engine.lookup(parent, name))
+        source = self._tracked if believed and self._tracked is not None else self.engine
+        found = self._read("Lookup", lambda: source.lookup(parent, name))
         if found is None or found[1] is None:
             raise posix_error(ENOENT, name)
         return found[0].ino, self._shown(found[0].ino, found[1])
 
-    def getattr(self, ino: Inode) -> Attr:
+    def getattr(self, ino: Inode, *, believed: bool = False) -> Attr:
+        """Attributes as they are now, or `believed`. ENOENT."""
         ino = self._in(ino)
-        attr = self._read("GetAttr", lambda: self.engine.attr(ino))
+        source = self._tracked if believed and self._tracked is not None else self.engine
+        attr = self._read("GetAttr", lambda: source.attr(ino))
         if attr is None:
             raise posix_error(ENOENT, f"inode {ino}")
         return self._shown(ino, attr)

@@ -8,7 +8,7 @@ reached after bounded retries, EINVAL for a malformed URL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from juicepy.meta.tx import Committed, Ref, Tx
@@ -66,6 +66,48 @@ class StoredLock:
     value: bytes  # b"R"/b"W" of flock, 24-byte records of POSIX locks
 
 
+@dataclass(slots=True)
+class Changed:
+    """What is no longer surely as it was told: attributes of inodes, names in directories."""
+
+    inodes: set[Inode] = field(default_factory=set)
+    names: set[tuple[Inode, bytes]] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.inodes or self.names)
+
+    def add(self, other: Changed) -> None:
+        self.inodes |= other.inodes
+        self.names |= other.names
+
+
+@dataclass(slots=True)
+class TrackingCounts:
+    """Reads answered without an exchange, changes told by the server, values dropped, and how
+    often all were dropped. Without a lock: near enough.
+    """
+
+    hits: int = 0
+    pushes: int = 0
+    drops: int = 0
+    lost: int = 0
+
+
+class Tracked(Protocol):
+    """Reads that are remembered while the database promises to tell of changes."""
+
+    counts: TrackingCounts
+
+    def attr(self, ino: Inode) -> Attr | None: ...
+    def lookup(self, parent: Inode, name: bytes) -> tuple[Entry, Attr | None] | None: ...
+    def holds_attr(self, ino: Inode) -> bool:
+        """Whether a change of it, from now on, would be told."""
+
+    def holds_name(self, parent: Inode, name: bytes) -> bool: ...
+    def forget(self, ino: Inode) -> None:
+        """Drop what is remembered of an inode, and names that lead to it."""
+
+
 class MetaEngine(Protocol):
     """Where metadata lives."""
 
@@ -87,6 +129,11 @@ class MetaEngine(Protocol):
     def is_empty_database(self) -> bool: ...
 
     def close(self) -> None: ...
+
+    def track(self, tell: Callable[[Changed], None]) -> Tracked | None:
+        """From now on `tell` what other clients change of what the result has read; None if this
+        database cannot. OSError if it could and does not. Names that are told may be unchanged.
+        """
 
     # -- transactions
     def transact(self, body: Callable[[Tx], T]) -> tuple[T, Committed]:

@@ -31,6 +31,11 @@ class VfsOptions:
     dir_entry_cache_s: float = 1.0
     negative_entry_cache_s: float = 0.0
     readdir_cache: bool = False
+    # the same where the database tells of changes
+    cache_tracking: str = "auto"
+    tracked_attr_s: float = 3600.0
+    tracked_entry_s: float = 3600.0
+    tracked_dir_entry_s: float = 3600.0
     open_cache_s: float = 0.0
     open_cache_limit: int = 10000
     # metadata

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from threading import Event
 
 from juicepy.chunk.store import BlockStore
@@ -41,6 +42,7 @@ from juicepy.vfs import control, files, flags, xattrs
 from juicepy.vfs.accesslog import ACCESSLOG, AccessLog
 from juicepy.vfs.api import Found, Notifier, Opened, PageStore
 from juicepy.vfs.atimes import AccessTimes
+from juicepy.vfs.believed import Believed
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.commands import Commands
 from juicepy.vfs.config import config_text
@@ -108,12 +110,14 @@ class VFS:
         )
         self._dirs = Directories(meta, self._files, self._virtual, numbers, sort=options.sort_dir)
         self._stale = StaleNames()
+        self._believed = Believed(meta, options)
         self._watch(buffers)
         meta.on_lost(self._lose_session)
 
     # ------------------------------------------------------------ life
     def init(self, notifier: Notifier) -> None:
         self._notifier = notifier
+        self._believed.begin(notifier)
         fills = self.options.page_fill and not self._atimes.are_kept  # those need every read
         if fills and isinstance(notifier, PageStore):
             self._filler = PageFiller(notifier, self.store.block_size)
@@ -143,7 +147,13 @@ class VFS:
         watch("used_inodes", lambda: self.meta.usage()[1])
         watch("total_space", lambda: self.meta.statfs(Cred()).total_bytes)
         watch("total_inodes", lambda: _all_inodes(self.meta.statfs(Cred())))
+        for name in ("hits", "pushes", "drops", "lost"):
+            watch(f"meta_tracking_{name}", partial(self._tracking_count, name))
         self.metrics.subdir_info.labels(self.options.subdir).set(1)
+
+    def _tracking_count(self, name: str) -> int:
+        count: int = getattr(self._believed.counts, name)
+        return count
 
     def _count_handles(self) -> int:
         return len(self._file_handles) + len(self._dirs.handles) + len(self._streams)
@@ -155,20 +165,19 @@ class VFS:
         if virtual is not None:
             return self._virtual_found(virtual)
         self._check_squashed(cred, parent, rules.EXEC)
-        ino, attr = self.meta.lookup(cred, parent, name)
+        ino, attr = self._believed.lookup(cred, parent, name)
         if parent >= TRASH:
             self._stale.found(ino)
         if ino == self.meta.root:
             ino = ROOT
-        return self._found(ino, attr)
+        return self._found(ino, attr, parent, name)
 
     def negative_timeout_s(self) -> float:
-        return self.options.negative_entry_cache_s
+        return self._believed.negative_s
 
     def entry_timeouts(self, kind_is_dir: bool) -> tuple[float, float]:
-        options = self.options
-        entry_s = options.dir_entry_cache_s if kind_is_dir else options.entry_cache_s
-        return options.attr_cache_s, entry_s
+        kind = Kind.DIR if kind_is_dir else Kind.FILE
+        return self._believed.plain_attr_s, self._believed.entry_s(kind)
 
     @operation
     def mknod(
@@ -232,9 +241,9 @@ class VFS:
             return virtual, control.ATTR_TIMEOUT_S
         file = self._files.find(ino)
         if file is not None:
-            return file.fresh(), self.options.attr_cache_s
+            return file.fresh(), self._believed.plain_attr_s
         try:
-            return self.meta.getattr(ino), self.options.attr_cache_s
+            return self._believed.getattr(ino), self._believed.attr_s(ino)
         except FileNotFoundError:
             return self._dirs.removed(ino), 0.0
 
@@ -246,12 +255,12 @@ class VFS:
         if virtual is not None:
             return virtual, control.ATTR_TIMEOUT_S
         try:
-            return self._setattr(cred, ino, change, size, fh), self.options.attr_cache_s
+            return self._setattr(cred, ino, change, size, fh), self._believed.plain_attr_s
         except FileNotFoundError:
-            raise posix_error(errno.ESTALE) from None
+            raise self._not_that(ino) from None
         except PermissionError:
             if self._stale.is_hidden(ino, self.meta.getattr(ino)):
-                raise posix_error(errno.ESTALE) from None
+                raise self._not_that(ino) from None
             raise
 
     def _setattr(
@@ -358,7 +367,7 @@ class VFS:
             return [self._streams.get(fh).stream.read(cred, offset, size)]
         if handle.file.is_gone:
             raise posix_error(errno.ESTALE)
-        pieces = handle.file.read(offset, size, self.options.attr_cache_s)
+        pieces = handle.file.read(offset, size, self._believed.plain_attr_s)
         self._atimes.read(handle)
         self.metrics.fuse_read_size_bytes.observe(sum(map(len, pieces)))
         return pieces
@@ -556,13 +565,14 @@ class VFS:
             attempt()
 
     # ------------------------------------------------------------ private
-    def _found(self, ino: Inode, attr: Attr) -> Found:
-        file = self._files.find(ino)
+    def _found(
+        self, ino: Inode, attr: Attr, parent: Inode | None = None, name: bytes = b""
+    ) -> Found:
+        """What a name leads to: one that was looked up in `parent`, or a new one."""
+        file, attr_s = self._files.find(ino), self._believed.attr_s(ino)
         if file is not None:
-            attr = file.current(attr)
-        options = self.options
-        entry_s = options.dir_entry_cache_s if attr.kind is Kind.DIR else options.entry_cache_s
-        return Found(ino, attr, options.attr_cache_s, entry_s)
+            attr, attr_s = file.current(attr), self._believed.plain_attr_s
+        return Found(ino, attr, attr_s, self._believed.entry_s(attr.kind, parent, name))
 
     def _virtual_found(self, ino: Inode) -> Found:
         attr = self._virtual.attr(ino)
@@ -596,15 +606,19 @@ class VFS:
         try:
             attr = self.meta.open(cred, ino, flags)
         except FileNotFoundError:
-            raise posix_error(errno.ESTALE) from None
+            raise self._not_that(ino) from None
         except PermissionError:
             if self._stale.is_hidden(ino, self.meta.getattr(ino)):
-                raise posix_error(errno.ESTALE) from None
+                raise self._not_that(ino) from None
             raise
         if self._stale.is_doubtful(cred, ino, attr):
             self.meta.close(ino)
-            raise posix_error(errno.ESTALE)
+            raise self._not_that(ino)
         return attr
+
+    def _not_that(self, ino: Inode) -> OSError:
+        self._believed.forget(ino)
+        return posix_error(errno.ESTALE)
 
     def _opened(self, ino: Inode, attr: Attr, flags: int) -> Opened:
         """The handle of a file that the metadata client has just opened."""

@@ -17,16 +17,20 @@ _CAPABILITY = b"security.capability"
 _SELINUX = b"security.selinux"
 
 
+LONGEST_S = 1.0  # nobody tells of their changes, however long the kernel may keep the rest
+
+
 class Xattrs:
     """Extended attributes of files. The kernel keeps none, so they are kept here: as long as it
-    keeps other attributes, but for ACLs, which change with those.
+    keeps other attributes, at most `LONGEST_S`, but for ACLs, which change with those.
     """
 
     def __init__(self, meta: MetaClient, options: VfsOptions) -> None:
         self._meta = meta
         self._policy = Policy(options, has_acl=meta.format.enable_acl)
-        self._values: Recent[tuple[Inode, bytes], bytes | None] = Recent(options.attr_cache_s)
-        self._names: Recent[Inode, list[bytes]] = Recent(options.attr_cache_s)
+        keep_s = min(options.attr_cache_s, LONGEST_S)
+        self._values: Recent[tuple[Inode, bytes], bytes | None] = Recent(keep_s)
+        self._names: Recent[Inode, list[bytes]] = Recent(keep_s)
 
     def get(self, cred: Cred, ino: Inode, name: bytes) -> bytes:
         self._policy.check_read(name)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from juicepy.errors import posix_error
 from juicepy.meta.engine import (
+    Changed,
     DelayedSlices,
     DeletedFile,
     DirStats,
@@ -90,6 +91,9 @@ class MemEngine:
 
     def is_empty_database(self) -> bool:
         return self._s.setting is None and not self._s.attrs
+
+    def track(self, tell: Callable[[Changed], None]) -> None:
+        """Nobody tells of changes here."""
 
     def close(self) -> None:
         """Nothing to release: the store lives as long as the process."""

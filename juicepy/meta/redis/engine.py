@@ -17,12 +17,14 @@ from juicepy.meta.codec import (
     encode_attr,
 )
 from juicepy.meta.engine import (
+    Changed,
     DelayedSlices,
     DeletedFile,
     DirStats,
     Quota,
     StoredLock,
     StoredSession,
+    Tracked,
 )
 from juicepy.meta.redis import url as redis_url
 from juicepy.meta.redis.keys import Keys
@@ -31,6 +33,7 @@ from juicepy.meta.redis.link import Link, ReplyRefused
 from juicepy.meta.redis.names import NameSet
 from juicepy.meta.redis.scripts import COMMIT, LOOKUP, pack
 from juicepy.meta.redis.sessions import Sessions
+from juicepy.meta.redis.tracked import TrackedReads
 from juicepy.meta.redis.transaction import Transactions
 from juicepy.meta.redis.usage import UsageRows
 from juicepy.meta.tx import Committed, Ref, Tx
@@ -87,8 +90,16 @@ class RedisEngine:
         self._sessions = Sessions(link, keys)
         self._usage = UsageRows(link, keys)
         self._leftovers = Leftovers(link, keys)
+        self._tracked: TrackedReads | None = None
 
     # -- life
+    def track(self, tell: Callable[[Changed], None]) -> Tracked | None:
+        tracked = TrackedReads(self._link, self._keys, self._guesses)
+        tracked.start(tell)
+        self._tracked = tracked
+        self._transactions.on_change = tracked.changed_here
+        return tracked
+
     def load_format(self) -> bytes | None:
         setting: bytes | None = self._link.call("GET", self._keys.named("setting"))
         return setting
@@ -111,6 +122,8 @@ class RedisEngine:
         return not any(scan_keys(self._link, self._keys.prefix + b"*"))
 
     def close(self) -> None:
+        if self._tracked is not None:
+            self._tracked.close()
         self._link.close()
 
     # -- transactions
@@ -134,7 +147,13 @@ class RedisEngine:
     def attr(self, ino: Inode) -> Attr | None:
         raw: bytes | None = self._link.call("GET", self._keys.attr(ino))
         self._guesses.learn(((ino, raw),))
-        return None if raw is None else decode_attr(raw)
+        if raw is None:
+            if self._tracked is not None:
+                self._tracked.forget(ino)
+            return None
+        if self._tracked is not None:
+            self._tracked.saw(ino, raw)
+        return decode_attr(raw)
 
     def attrs(self, inodes: Iterable[Inode]) -> dict[Inode, Attr]:
         found: dict[Inode, Attr] = {}

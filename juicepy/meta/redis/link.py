@@ -12,7 +12,8 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import hiredis
@@ -23,6 +24,8 @@ from juicepy.meta.redis.url import Address, RedisUrl
 from juicepy.meta.redis.wire import Command, NotSent, Wire, WrongPassword
 
 logger = logging.getLogger(__name__)
+
+Run = Callable[[Sequence[Command]], list[Any]]
 
 _TRIES = 10
 _TRIES_TO_OPEN = 3
@@ -81,12 +84,16 @@ class Link:
 
     def script(self, script: Script, key: bytes, *args: bytes, repeatable: bool = True) -> Any:
         """Run `script` where `key` lies; the first time its text is sent along."""
+        return self.script_over(partial(self.run, repeatable=repeatable), script, key, *args)
+
+    def script_over(self, run: Run, script: Script, key: bytes, *args: bytes) -> Any:
+        """The same, with commands sent by `run`."""
         try:
-            return self.call("EVALSHA", script.sha, 1, key, *args, repeatable=repeatable)
+            return run([("EVALSHA", script.sha, 1, key, *args)])[0]
         except ReplyRefused as error:
             if error.code != "NOSCRIPT":
                 raise
-        return self.call("EVAL", script.text, 1, key, *args, repeatable=repeatable)
+        return run([("EVAL", script.text, 1, key, *args)])[0]
 
     def run(self, commands: Sequence[Command], *, repeatable: bool = True) -> list[Any]:
         """Replies of `commands`, sent in one go, not atomic.
@@ -98,10 +105,10 @@ class Link:
         for attempt in range(1, self._tries + 1):
             try:
                 replies = self._exchange(packed, len(commands))
-                refusal = _refusal(replies)
+                refusal = refusal_of(replies)
                 if refusal is not None and refusal.startswith("ASK "):
                     replies = self._ask(commands, refusal.split()[2])
-                    refusal = _refusal(replies)
+                    refusal = refusal_of(replies)
             except WrongPassword as error:
                 raise self._not_let_in(f"redis at {self.where}: {error}") from error
             except NotSent as error:
@@ -129,6 +136,13 @@ class Link:
         return OSError(errno.EACCES if is_opening else errno.EIO, text)
 
     # -- connections
+    def dial(self) -> Wire:
+        """A connection of the caller's own to the present server. OSError."""
+        address = self._address
+        if address is None:
+            address = self._address = self._locate()
+        return self._connect(address)
+
     def _exchange(self, packed: bytes, count: int) -> list[Any]:
         connection = self._take()
         try:
@@ -153,10 +167,7 @@ class Link:
                 return connection
             connection.close()
         try:
-            address = self._address
-            if address is None:
-                address = self._address = self._locate()
-            return self._connect(address)
+            return self.dial()
         except WrongPassword:
             raise
         except OSError as error:
@@ -280,7 +291,7 @@ def _only_reply(connection: Wire, command: Command) -> Any:
     return reply
 
 
-def _refusal(replies: Sequence[Any]) -> str | None:
+def refusal_of(replies: Sequence[Any]) -> str | None:
     """The first error reply."""
     for reply in replies:
         if isinstance(reply, hiredis.ReplyError):

@@ -15,13 +15,13 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from juicepy.meta.redis import commit
 from juicepy.meta.redis.acls import AclRules
 from juicepy.meta.redis.commit import Program
-from juicepy.meta.redis.guesses import Guesses
+from juicepy.meta.redis.guesses import Guesses, Name
 from juicepy.meta.redis.keys import Keys
 from juicepy.meta.redis.link import Link, ReplyLost
 from juicepy.meta.redis.reads import Reads, learn
@@ -54,6 +54,8 @@ class Transactions:
         self._link, self._keys = link, keys
         self._acls = AclRules(link, keys)
         self.guesses = Guesses()
+        # told of the inodes and names that a transaction has changed, before it returns
+        self.on_change: Callable[[Iterable[Inode], Iterable[Name]], None] = lambda *changed: None
 
     def transact(self, body: Callable[[Tx], T]) -> tuple[T, Committed]:
         return self._run(body, self.guesses)
@@ -98,7 +100,10 @@ class Transactions:
         program = commit.build(self._keys, reads.raws, writes)
         if not (program.checks or program.changes or program.asks or program.patches):
             return _NO_REPLY
-        reply = self._send(program)
+        try:
+            reply = self._send(program)
+        finally:  # also where it is not known whether it was carried out
+            self.on_change([*program.attrs, *program.patched], program.entries)
         if reply[0] == 0:
             present = {
                 program.checked[number - 1]: raw

@@ -5,6 +5,7 @@ A socket and hiredis, without the layers of a general client: an exchange costs 
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import ssl
@@ -68,6 +69,37 @@ class Wire:
         if not data:
             raise ConnectionError("the server closed the connection")
         return data
+
+    def send(self, packed: bytes) -> None:
+        """Send commands whose replies are left to `listen`."""
+        self._sock.sendall(packed)
+
+    def listen(self, timeout_s: float) -> list[Any]:
+        """What the server has said, unasked or in reply; waits for it. Empty after the time."""
+        found = self._said()
+        if not found:
+            pending = isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()
+            if pending or self._poll.poll(timeout_s * 1000):
+                self._reader.feed(self._receive())
+                found = self._said()
+        return found
+
+    def _said(self) -> list[Any]:
+        found: list[Any] = []
+        while (said := self._reader.gets()) is not False:
+            found.append(said)
+        return found
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def shut(self) -> None:
+        """End it from another thread than the one that uses it, which meets an error."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError as error:
+            if error.errno not in (errno.ENOTCONN, errno.EBADF):
+                raise
 
     def is_stale(self) -> bool:
         """Whether an idle connection was closed by the server (or has bytes nobody asked for)."""

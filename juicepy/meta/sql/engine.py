@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from juicepy.meta.codec import decode_slices
 from juicepy.meta.engine import (
+    Changed,
     DelayedSlices,
     DeletedFile,
     DirStats,
@@ -114,6 +115,9 @@ class SqlEngine:
         return not self._rows_if_there(self._setting, {"w_name": "format"}) and not (
             self._rows_if_there(self._any_node, {})
         )
+
+    def track(self, tell: Callable[[Changed], None]) -> None:
+        """Nobody tells of changes here."""
 
     def close(self) -> None:
         """Store what is gathered and end the connections."""
