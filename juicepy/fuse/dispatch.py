@@ -221,7 +221,7 @@ class Dispatcher:
         name: bytes,
     ) -> Reply:
         found, opened = self._ops.create(cred, parent, name, mode & 0o7777, umask, flags)
-        if open_flags & wire.OPEN_KILL_SUIDGID:
+        if open_flags & wire.OPEN_KILL_SUIDGID and not opened.is_new:
             self._setid.drop(cred, found.ino)
         return self._view.entry(found) + self._open_out(cred, found.ino, flags, opened)
 

@@ -41,6 +41,7 @@ class Opened:
     `nonseekable` for streams (access log). `no_flush`: FLUSH has nothing to do (read-only open).
     `length`: the file's length now; a front end whose kernel attributes tell another length must
     drop them before it answers (close-to-open between clients). `backing_fd`: passthrough.
+    `is_new`: the file was made by this open.
     """
 
     fh: Fh
@@ -50,6 +51,7 @@ class Opened:
     no_flush: bool = False
     length: int | None = None
     backing_fd: int | None = None
+    is_new: bool = False
 
 
 class Notifier(Protocol):

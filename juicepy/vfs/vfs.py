@@ -328,6 +328,13 @@ class VFS:
     ) -> tuple[Found, Opened]:
         self._check_new(parent, name)
         mode, umask = stat.S_IMODE(mode), self._umask(umask)
+        try:
+            ino, attr = self.meta.create(cred, parent, name, mode, umask, flags | os.O_EXCL)
+        except FileExistsError:  # another client was faster
+            if flags & os.O_EXCL:
+                raise
+        else:
+            return self._found(ino, attr), self._opened(ino, attr, flags, is_new=True)
         ino, attr = self.meta.create(cred, parent, name, mode, umask, flags)
         if flags & os.O_TRUNC and self._files.find(ino) is not None:
             attr = self._truncate_again(cred, ino)
@@ -339,7 +346,7 @@ class VFS:
     ) -> tuple[Found, Opened]:
         mode, linkable = stat.S_IMODE(mode), not flags & os.O_EXCL
         ino, attr = self.meta.tmpfile(cred, parent, mode, self._umask(umask), linkable=linkable)
-        return self._found(ino, attr), self._opened(ino, attr, flags)
+        return self._found(ino, attr), self._opened(ino, attr, flags, is_new=True)
 
     @operation
     def open(self, cred: Cred, ino: Inode, flags: int) -> Opened:
@@ -620,7 +627,7 @@ class VFS:
         self._believed.forget(ino)
         return posix_error(errno.ESTALE)
 
-    def _opened(self, ino: Inode, attr: Attr, flags: int) -> Opened:
+    def _opened(self, ino: Inode, attr: Attr, flags: int, *, is_new: bool = False) -> Opened:
         """The handle of a file that the metadata client has just opened."""
         file, unchanged = self._files.acquire(ino, attr)
         if flags & os.O_TRUNC:
@@ -633,7 +640,7 @@ class VFS:
         fh = self._file_handles.add(FileHandle(file, flags))
         keep_cache = unchanged and not self._atimes.are_kept
         backing_fd = self._bring(file, attr) if is_read_only else None
-        return Opened(fh, keep_cache=keep_cache, length=file.length, backing_fd=backing_fd)
+        return Opened(fh, keep_cache, length=file.length, backing_fd=backing_fd, is_new=is_new)
 
     def _guest(self, cred: Cred, ino: Inode) -> FileHandle:
         """A file that another process of this mount has opened for reading."""

@@ -222,6 +222,20 @@ def test_set_gid_is_dropped_by_who_is_outside_the_group(
     assert mode_of(path) == 0o666
 
 
+def _make(path: Path, flags: int) -> None:
+    os.close(os.open(path, flags | os.O_CREAT, 0o6711))
+    os.utime(path)  # whoever keeps attributes asks for them
+
+
+def test_new_file_keeps_set_id_bits(place: Path) -> None:
+    """Of its mode, though the flags of the open say that data is cut."""
+    os.chmod(place, 0o777)
+    for flags in (os.O_WRONLY, os.O_WRONLY | os.O_TRUNC, os.O_RDWR | os.O_TRUNC | os.O_EXCL):
+        path = place / f"f{flags}"
+        ALICE.run(_make, path, flags)
+        assert mode_of(path) == 0o6711
+
+
 @pytest.mark.parametrize("user", [User(0, 0), ALICE], ids=["root", "owner"])
 def test_change_of_no_owner_drops_set_id_bits(place: Path, user: User) -> None:
     path = owned(place / "f", ALICE, 0o6755)
