@@ -31,16 +31,25 @@ def volume(tmp_path: Path) -> Volume:
     return volume
 
 
-@pytest.fixture(params=[OURS, PEER], ids=str)
-def mount(request: pytest.FixtureRequest, volume: Volume) -> Iterator[Mount]:
-    program: Program = request.param
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Volume:
+    home = tmp_path_factory.mktemp("filled")
+    volume = new_volume(f"sqlite3://{home}/meta.db", home)
+    volume.format(OURS)
     with volume.mounted(OURS) as writer:
         (writer.path / "d" / "e").mkdir(parents=True)
         for number in range(3):
             (writer.path / "d" / f"f{number}").write_bytes(os.urandom(5 * MIB))
         (writer.path / "d" / "e" / "small").write_bytes(b"x" * 1000)
         os.symlink("d", writer.path / "link")
-    with volume.mounted(program) as mount:
+    return volume
+
+
+@pytest.fixture(params=[OURS, PEER], ids=str)
+def mount(request: pytest.FixtureRequest, filled: Volume) -> Iterator[Mount]:
+    """Of the filled volume, with a cache of its own; a test leaves no file behind."""
+    program: Program = request.param
+    with filled.mounted(program) as mount:
         yield mount
 
 
