@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Protocol
 
 from juicepy.concurrency import Lock
 from juicepy.memory import MemoryBudget
 from juicepy.types import Inode
+from juicepy.vfs.tails import BlockRoom
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
+IDLE_S = 5.0  # after the last dirty file, memory for blocks is kept so long
 
 
 class DirtyFile(Protocol):
@@ -36,8 +39,12 @@ class WriteBuffers:
     A thread looks at them twice a second, and at once when writers have to wait for memory.
     """
 
-    def __init__(self, memory: MemoryBudget, wait_timeout_s: float = 660.0) -> None:
+    def __init__(
+        self, memory: MemoryBudget, block_size: int, wait_timeout_s: float = 660.0
+    ) -> None:
         self._memory, self._wait_timeout_s = memory, wait_timeout_s
+        self.room = BlockRoom(block_size)
+        self._busy_s = 0.0
         self._counts = Lock("uploading")  # guards _uploading
         self._uploading = 0  # dirty bytes that will be given back without our doing
         self._lock = Lock("write_buffers")  # guards _dirty
@@ -115,7 +122,12 @@ class WriteBuffers:
         return self._memory.has_waiting_writer() and not self._uploading
 
     def _round(self, *, force: bool) -> None:
-        for file in self._snapshot():
+        now_s, dirty = time.monotonic(), self._snapshot()
+        if dirty:
+            self._busy_s = now_s
+        elif now_s - self._busy_s > IDLE_S:
+            self.room.clear()
+        for file in dirty:
             if not file.advance(force=force):
                 self._forget(file)
 

@@ -77,7 +77,7 @@ def open_vfs(
         _connect(meta, store, metrics, on_gone)
         meta.start_session()
         stack.callback(meta.close_session)
-        buffers = WriteBuffers(memory).start()
+        buffers = WriteBuffers(memory, layout.block_size).start()
         stack.callback(buffers.close)
         whole = None
         if options.open_whole:

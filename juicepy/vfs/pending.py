@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from juicepy.chunk.store import BlockStore
 from juicepy.types import CHUNK_BITS, BlockKey, SliceId
 from juicepy.vfs.buffers import WriteBuffers
+from juicepy.vfs.tails import Tail
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +25,13 @@ class OpenSlice:
         "uploads",
     )  # fmt: skip
 
-    def __init__(self, number: int, slice_id: SliceId, index: int, pos: int, now_ns: int) -> None:
+    def __init__(
+        self, number: int, slice_id: SliceId, index: int, pos: int, now_ns: int, tail: Tail
+    ) -> None:
         self.number, self.id, self.index, self.pos = number, slice_id, index, pos
         self.started_ns = self.mtime_ns = now_ns
         self.sealed = 0  # bytes given to uploads
-        self.tail = bytearray()
+        self.tail = tail
         self.uploads: list[Future[None]] = []
         self.is_frozen = False
 
@@ -44,12 +47,12 @@ class OpenSlice:
 class Upload:
     """One block to be stored, here (`run`) or on a thread for uploads (`start`)."""
 
-    __slots__ = ("_block", "_buffers", "_data", "_store", "done")
+    __slots__ = ("_block", "_buffers", "_store", "_tail", "done")
 
     def __init__(
-        self, store: BlockStore, buffers: WriteBuffers, block: BlockKey, data: bytearray
+        self, store: BlockStore, buffers: WriteBuffers, block: BlockKey, tail: Tail
     ) -> None:
-        self._store, self._buffers, self._block, self._data = store, buffers, block, data
+        self._store, self._buffers, self._block, self._tail = store, buffers, block, tail
         self.done: Future[None] = Future()
         buffers.note_uploading(block.size)
 
@@ -59,7 +62,7 @@ class Upload:
     def run(self) -> None:
         """Never raises: the outcome is in `done`."""
         try:
-            self._store.put(self._block, self._data)
+            self._store.put(self._block, self._tail.data())
         except Exception as problem:
             error = as_oserror(problem)
             self._end()
@@ -69,7 +72,7 @@ class Upload:
             self.done.set_result(None)
 
     def _end(self) -> None:
-        self._data = bytearray()
+        self._tail.release()
         self._buffers.give_back(self._block.size, uploaded=True)
 
 

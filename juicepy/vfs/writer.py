@@ -25,6 +25,7 @@ from juicepy.concurrency import Lock
 from juicepy.types import CHUNK_BITS, CHUNK_SIZE, Attr, BlockKey, Inode, Slice, SliceId
 from juicepy.vfs.buffers import WriteBuffers
 from juicepy.vfs.pending import OpenSlice, Upload, as_oserror
+from juicepy.vfs.tails import Tail
 
 OPEN_SLICES = 8  # per chunk: enough for the streams of one file, few enough to search
 PENDING_SLICES = 1000  # per file: more make the next fsync too long
@@ -205,7 +206,8 @@ class FileWriter:
 
     def _begin_locked(self, slice_id: SliceId, index: int, pos: int) -> OpenSlice:
         self._started += 1
-        piece = OpenSlice(self._started, slice_id, index, pos, time.time_ns())
+        tail = Tail(self._buffers.room)
+        piece = OpenSlice(self._started, slice_id, index, pos, time.time_ns(), tail)
         is_first = not self._pending
         self._pending.append(piece)
         self._open.setdefault(index, []).append(piece)
@@ -222,10 +224,7 @@ class FileWriter:
         if len(data) > room:
             data = data[:room]
         tail = piece.tail
-        if at == len(tail):
-            tail += data
-        else:
-            tail[at : at + len(data)] = data
+        tail.put(at, data)
         piece.mtime_ns = time.time_ns()
         end = (piece.index << CHUNK_BITS) + pos + len(data)
         self._length = max(self._length, end)
@@ -263,7 +262,7 @@ class FileWriter:
         upload = Upload(self._store, self._buffers, block, piece.tail)
         piece.uploads.append(upload.done)
         piece.sealed += block.size
-        piece.tail = bytearray()
+        piece.tail = Tail(self._buffers.room)
         return upload
 
     # -- committing
@@ -338,6 +337,7 @@ class FileWriter:
             self._failure = None if is_told else error
             for piece in dropped:
                 piece.is_frozen = True
+                piece.tail.release()
         if tails:
             self._buffers.give_back(tails, uploaded=False)
         for piece in dropped:

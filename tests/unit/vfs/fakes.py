@@ -103,7 +103,7 @@ def open_stack(
     options = options or StoreOptions(buffer_size=8 << 20, max_uploads=4, max_downloads=4)
     cache = cache if cache is not None else MemoryCache(64 << 20)
     store = BlockStore(storage, cache, Layout(block_size), compression, options)
-    buffers = WriteBuffers(store.memory, wait_timeout_s).start()
+    buffers = WriteBuffers(store.memory, store.block_size, wait_timeout_s).start()
     reader = FileReader(meta, store, INO)
     seen: list[tuple[int, int]] = []
 
