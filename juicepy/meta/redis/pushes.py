@@ -91,7 +91,10 @@ class Pushes:
                 self._free.append(connection)
         refusal = refusal_of(replies)
         if refusal is not None:
-            raise ReplyRefused(self._link.where, refusal)
+            refused = ReplyRefused(self._link.where, refusal)
+            if refused.code != "NOSCRIPT":  # the keys may be elsewhere by now: begin there
+                self._lose(number)
+            raise refused
         return replies
 
     def _take(self, number: int) -> Wire:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,10 @@ import redis
 from juicepy.meta.engine import Changed, Tracked
 from juicepy.meta.redis import pushes, tracked
 from juicepy.meta.redis.engine import RedisEngine, open_redis
-from juicepy.types import ROOT, Inode, Kind
+from juicepy.types import ROOT, Attr, Inode, Kind
 from tests.engines.redis.bodies import grow, make, remove
 from tests.engines.redis.conftest import Exchanges
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, redis_cluster
 from tests.support.waiting import wait_for
 
 FILE, OTHER = Inode(10), Inode(11)
@@ -228,6 +229,27 @@ def test_server_that_does_not_track_is_refused(server: RedisServer, db: int, tol
         assert engine.attr(ROOT) is None
     finally:
         engine.close()
+
+
+def test_cluster_tells_of_changes_and_does_so_after_a_break(told: Told) -> None:
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(redis_cluster())
+        here, other = (
+            stack.enter_context(contextlib.closing(open_redis(cluster.url(1)))) for _ in range(2)
+        )
+        here.init(b"{}", Attr(Kind.DIR, 0o777, nlink=2, length=4096, parent=ROOT), None)
+        here.transact(make(FILE, b"file"))
+        reads = here.track(told)
+        assert reads is not None
+        for _ in range(2):
+            wait_for(
+                lambda: reads.attr(FILE) is not None and reads.holds_attr(FILE), "a kept value"
+            )
+            other.transact(grow(FILE, 5))
+            told.wait(lambda changed: FILE in changed.inodes)
+            holder = cluster.holder(b"{1}i1")
+            with contextlib.closing(holder.client()) as client:
+                client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
 
 
 def test_directory_keeps_its_kind(reads: Tracked, other: RedisEngine) -> None:
