@@ -117,8 +117,8 @@ _OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     "META CACHE": [
         (
             "--cache-tracking",
-            {"default": "auto"},
-            "Keep what the kernel caches true by the database's word: auto, on, off.",
+            {"default": "off"},
+            "Keep what the kernel caches true by the database's word: off, auto, on.",
         ),
         ("--attr-cache", {"type": _SECONDS, "default": "1.0s"}, "Attributes, in the kernel."),
         ("--entry-cache", {"type": _SECONDS, "default": "1.0s"}, "Names of files, likewise."),

@@ -32,7 +32,7 @@ class VfsOptions:
     negative_entry_cache_s: float = 0.0
     readdir_cache: bool = False
     # the same where the database tells of changes
-    cache_tracking: str = "auto"
+    cache_tracking: str = "off"
     tracked_attr_s: float = 3600.0
     tracked_entry_s: float = 3600.0
     tracked_dir_entry_s: float = 3600.0

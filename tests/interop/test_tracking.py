@@ -18,7 +18,16 @@ from tests.support.programs import OURS, PEER, Mount
 from tests.support.volumes import Volume, new_volume
 from tests.support.waiting import wait_for
 
-HOURS = ("--attr-cache", "10h", "--entry-cache", "10h", "--dir-entry-cache", "10h")
+HOURS = (
+    "--cache-tracking",
+    "on",
+    "--attr-cache",
+    "10h",
+    "--entry-cache",
+    "10h",
+    "--dir-entry-cache",
+    "10h",
+)
 SOON_S = 5.0  # it takes milliseconds; the kernel would take hours
 
 
