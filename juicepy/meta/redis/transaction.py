@@ -70,6 +70,8 @@ class Transactions:
             if attempt > 1:
                 limit_ms = min(attempt**2, _LONGEST_PAUSE_MS)
                 time.sleep(random.uniform(0, limit_ms) / 1000)
+                # what the conflict told is as old as the pause: others may well have changed it
+                reads = Reads(self._link, self._keys, self._acls, None)
             try:
                 return self._try(body, reads)
             except Conflict as conflict:

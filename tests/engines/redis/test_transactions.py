@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,6 +207,28 @@ def test_endless_conflict_ends_in_eio(
     with pytest.raises(OSError, match="50 conflicts") as caught:
         engine.transact(body)
     assert caught.value.errno == errno.EIO
+
+
+def test_change_in_a_pause_is_no_conflict(
+    engine: RedisEngine, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one who is always faster, as with a lock taken for each write, starves the others."""
+    engine.transact(make(100, b"file"))
+    other = connect()
+    runs: list[int] = []
+
+    def pause(_s: float) -> None:
+        other.transact(grow(100, 1))
+
+    def body(tx: Tx) -> None:
+        grow(100, 1)(tx)
+        runs.append(1)
+        if len(runs) <= 2:
+            other.transact(grow(100, 1))
+
+    monkeypatch.setattr("juicepy.meta.redis.transaction.time", SimpleNamespace(sleep=pause))
+    engine.transact(body)
+    assert len(runs) == 3
 
 
 def test_foreign_change_makes_us_run_again_and_ours_fails_a_watch(
