@@ -12,21 +12,28 @@ from juicepy.concurrency import Lock
 from juicepy.types import Buffer
 
 SMALL = 256 << 10  # up to here a block has memory of its own, for most files are small
-KEPT = 8
+ROOMS = 4
 
 
 class BlockRoom:
-    """Room for blocks of `size` bytes; up to `kept` of it waits for its next use. Thread-safe."""
+    """Room for `rooms` blocks of `size` bytes, in use or not. Thread-safe.
 
-    def __init__(self, size: int, kept: int = KEPT) -> None:
-        self._size, self._kept = size, kept
-        self._lock = Lock("block_room")  # guards _free
+    No more, for a room takes its whole size from the machine however little is written into it.
+    """
+
+    def __init__(self, size: int, rooms: int = ROOMS) -> None:
+        self._size, self._left = size, rooms
+        self._lock = Lock("block_room")  # guards _left, _free
         self._free: list[bytearray] = []
 
-    def take(self) -> bytearray:
+    def take(self) -> bytearray | None:
+        """None if all are in use."""
         with self._lock:
             if self._free:
                 return self._free.pop()
+            if not self._left:
+                return None
+            self._left -= 1
         return bytearray(self._size)
 
     def give(self, holder: list[bytearray]) -> None:
@@ -34,15 +41,17 @@ class BlockRoom:
         it, a cache or a request that was given up: then its bytes must not change, ever.
         """
         room = holder.pop()
-        if sys.getrefcount(room) > 2:  # `room`, and the argument of this call
-            return
+        is_ours = sys.getrefcount(room) == 2  # `room`, and the argument of this call
         with self._lock:
-            if len(self._free) < self._kept:
+            if is_ours:
                 self._free.append(room)
+            else:
+                self._left += 1
 
     def clear(self) -> None:
         """Nobody writes: the memory is for others."""
         with self._lock:
+            self._left += len(self._free)
             self._free.clear()
 
 
@@ -63,10 +72,8 @@ class Tail:
     def put(self, at: int, data: memoryview) -> None:
         """Write `data` at `at`, not behind the end."""
         end = at + len(data)
-        if not self._room and end > SMALL:
-            self._room.append(self._pool.take())
-            self._room[0][: self._size] = self._own
-            self._own = bytearray()
+        if self._size <= SMALL < end:
+            self._move()
         if self._room:
             memoryview(self._room[0])[at:end] = data  # bytearray itself would copy `data` first
         elif at == self._size:
@@ -74,6 +81,14 @@ class Tail:
         else:
             self._own[at:end] = data
         self._size = max(self._size, end)
+
+    def _move(self) -> None:
+        """Into a room, if there is one."""
+        room = None if self._room else self._pool.take()
+        if room is not None:
+            room[: self._size] = self._own
+            self._room.append(room)
+            self._own = bytearray()
 
     def data(self) -> Buffer:
         """All bytes; to be dropped before `release`."""

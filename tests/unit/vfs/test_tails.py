@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from juicepy.vfs.tails import KEPT, SMALL, BlockRoom, Tail
+from juicepy.vfs.tails import ROOMS, SMALL, BlockRoom, Tail
 
 SIZE = 4 * SMALL
 
@@ -32,6 +32,7 @@ def filled(pool: BlockRoom, byte: bytes) -> Tail:
 def test_room_is_used_again() -> None:
     pool = BlockRoom(SIZE)
     room = pool.take()
+    assert room is not None
     number, holder = id(room), [room]
     del room
     pool.give(holder)
@@ -41,23 +42,28 @@ def test_room_is_used_again() -> None:
 def test_room_that_somebody_reads_is_not_used_again() -> None:
     """A cache that keeps the block, or an upload that was given up and goes on."""
     pool = BlockRoom(SIZE)
-    for _ in range(3):
+    for _ in range(3 * ROOMS):
         tail = filled(pool, b"a")
         kept = memoryview(tail.data())[5:10]
         tail.release()
-        others = [filled(pool, b"b") for _ in range(KEPT + 1)]
+        others = [filled(pool, b"b") for _ in range(ROOMS + 1)]
         assert bytes(kept) == b"aaaaa"
         for other in others:
             other.release()
 
 
-def test_not_all_room_is_kept() -> None:
+def test_there_are_so_many_rooms_and_no_more() -> None:
     pool = BlockRoom(SIZE)
-    for tail in [filled(pool, b"a") for _ in range(3 * KEPT)]:
-        tail.release()
-    assert len(pool._free) == KEPT
+    for _ in range(3):
+        tails = [filled(pool, b"a") for _ in range(3 * ROOMS)]
+        assert all(bytes(tail.data()) == b"a" * SIZE for tail in tails)
+        for tail in tails:
+            tail.release()
+        assert len(pool._free) == ROOMS
     pool.clear()
-    assert pool._free == []
+    taken = [pool.take() for _ in range(ROOMS + 1)]
+    assert taken[-1] is None
+    assert None not in taken[:-1]
 
 
 def test_small_blocks_take_no_room() -> None:
