@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import signal
@@ -55,17 +54,8 @@ def _detach(log_fd: int, writer: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for number, fd in enumerate((null, log_fd, log_fd)):
         os.dup2(fd, number)
-    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
-        if fd > 2 and fd != writer:
-            _close(fd)
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError as error:
-        if error.errno != errno.EBADF:  # it was that of the listing itself
-            raise
+    os.closerange(3, writer)
+    os.closerange(writer + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _open_log(path: str) -> int:

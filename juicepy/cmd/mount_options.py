@@ -13,6 +13,7 @@ import click
 
 from juicepy.cmd import cgroup, presets
 from juicepy.cmd.options import Duration, Octal, Option, Rate, Size
+from juicepy.cmd.settings import is_chosen
 from juicepy.errors import Refused
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def build(
 
 def _tracked(in_force: Sequence[Setting], given: Mapping[str, Any]) -> dict[str, Any]:
     """How long the kernel may keep what is kept true: as long as was asked for, if it was."""
-    chosen = {each.name.replace("-", "_") for each in in_force if each.source != "default"}
+    chosen = {each.name.replace("-", "_") for each in in_force if is_chosen(each)}
     return {
         f"tracked_{name.replace('_cache', '')}_s": given[name]
         for name in _TRACKED

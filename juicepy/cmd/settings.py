@@ -53,11 +53,11 @@ def as_text(param: click.Parameter, value: Any) -> str:
 
 def tell(settings: Sequence[Setting]) -> None:
     """Log what is in force: first what was chosen, then what was left as it is."""
-    chosen = [f"{each.name}={each.text} ({each.source})" for each in settings if _is_chosen(each)]
-    left = [f"{each.name}={each.text}" for each in settings if not _is_chosen(each)]
+    chosen = [f"{each.name}={each.text} ({each.source})" for each in settings if is_chosen(each)]
+    left = [f"{each.name}={each.text}" for each in settings if not is_chosen(each)]
     logger.info("Settings: %s", ", ".join(chosen) or "none")
     logger.info("Settings by default: %s", ", ".join(left))
 
 
-def _is_chosen(setting: Setting) -> bool:
+def is_chosen(setting: Setting) -> bool:
     return setting.source != DEFAULT

@@ -96,11 +96,11 @@ class Believed:
     def entry_s(self, kind: Kind, parent: Inode | None = None, name: bytes = b"") -> float:
         """Of a name; without one of something new."""
         tracked, options, is_dir = self._tracked, self._options, kind is Kind.DIR
-        if tracked is None or parent is None:
-            kept = False
-        else:
-            kept = tracked.holds_name(self._meta.stored(parent), name)
-        if kept:
+        if (
+            tracked is not None
+            and parent is not None
+            and tracked.holds_name(self._meta.stored(parent), name)
+        ):
             return options.tracked_dir_entry_s if is_dir else options.tracked_entry_s
         return self._plain_dir_entry_s if is_dir else self._plain_entry_s
 

@@ -111,14 +111,9 @@ class TrackedReads:
         question = self._ask((b"i", ino))
         raw: bytes | None = None
         try:
-            if question.keeps:
-                try:
-                    raw = self._pushes.read([command])[0]
-                except OSError as error:
-                    logger.debug("tracked read: %s", error)
-                    question.keeps = False
-            if not question.keeps:
-                raw = self._link.call(*command)
+            raw = self._reply(
+                question, lambda: self._pushes.read([command])[0], lambda: self._link.call(*command)
+            )
         finally:
             self._answered(question, {ino: raw} if raw is not None else {})
         return raw
@@ -141,14 +136,11 @@ class TrackedReads:
         question = self._ask((b"d", parent))
         names: dict[tuple[Inode, bytes], bytes] = {}
         try:
-            if question.keeps:
-                try:
-                    found: list[bytes | None] | None = self._link.script_over(read, LOOKUP, *words)
-                except OSError as error:
-                    logger.debug("tracked lookup: %s", error)
-                    question.keeps = False
-            if not question.keeps:
-                found = self._link.script(LOOKUP, *words)
+            found: list[bytes | None] | None = self._reply(
+                question,
+                lambda: self._link.script_over(read, LOOKUP, *words),
+                lambda: self._link.script(LOOKUP, *words),
+            )
             if found is not None and found[0] is not None:
                 names = {(parent, name): found[0]}
         finally:
@@ -160,6 +152,17 @@ class TrackedReads:
         if found is None or found[0] is None:
             return None
         return decode_entry(found[0]), None if found[1] is None else decode_attr(found[1])
+
+    @staticmethod
+    def _reply(question: _Question, tracked: Callable[[], Any], plain: Callable[[], Any]) -> Any:
+        """The answer, tracked if it may be kept; where that fails it is not kept, but there."""
+        if question.keeps:
+            try:
+                return tracked()
+            except OSError as error:
+                logger.debug("tracked read: %s", error)
+                question.keeps = False
+        return plain()
 
     def _ask(self, key: Key) -> _Question:
         changed = self._changed_at.get(key)
